@@ -170,7 +170,10 @@ func (p *policy) limits() []tiered.Limit {
 
 func (p *policy) readPlans(r *reader, path string, n *yaml.Node) {
 	r.Pairs(path, n, func(key, value *yaml.Node) {
-		if l, ok := parsed(r, strictyaml.Within(path, key.Value), value, tiered.ParseLimit); ok {
+		if value.Kind == yaml.SequenceNode {
+			r.Bad(value, "%s is a list: must be one limit, because a second one is a policy of its own that has this plan too",
+				strictyaml.Within(path, key.Value))
+		} else if l, ok := parsed(r, strictyaml.Within(path, key.Value), value, tiered.ParseLimit); ok {
 			if p.Plans == nil {
 				p.Plans = map[string]tiered.Limit{}
 			}

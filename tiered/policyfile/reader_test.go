@@ -93,6 +93,7 @@ var mistakes = []struct{ good, bad, want string }{
 	{"vip: 400/h", "vip: 400/min", "19:17: policies[2]: the limit of this key: Policy.Limit.Per is 1m0s: must stay"},
 	{"vip: 400/h", "'': 400/h", "19:12: policies[2].keys: a key has 0 bytes: must have 1 to 65536"},
 	{"pro: 1000/min", "pro: 7/minutes", `22:18: policies[3].plans.pro: limit "7/minutes": "minutes" at position 3 must`},
+	{"pro: 1000/min", "pro: [9/min, 9/month]", "22:18: policies[3].plans.pro is a list: must be one limit, because a second one"},
 	{"pro: 1000/min", "'': 70/min", `22:12: policies[3]: Policy.Plans is 1 plans: must have no plan "", because that is`},
 	{"pro: 1000/min", "[pro]: 70/min", "22:13: policies[3].plans: a name is a list: must be a text"},
 	{"pro: 1000/min", "' pro': 1000/min", `22:21: policies[3]: Policy.Plans[" pro"] is 1000/min: its name must be 1 to`},
