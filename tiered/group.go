@@ -225,10 +225,9 @@ func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
 	return l, err
 }
 
-// Host gives a package of this module, such as atonce, the connections, the breakers, the clocks
-// and the log of the Group. It is not for others: what it returns is internal. The Group must not
-// be closed.
-func (g *Group) Host(guest Guest) (*engine.Group, error) {
+// Host gives package atonce the connections, the breakers, the clocks and the log of the Group,
+// unless that is closed. Only this module can call it: the type of its argument is internal.
+func (g *Group) Host(guest engine.Guest[AtOnceStats]) (*engine.Group, error) {
 	if g.isZero() {
 		return nil, errZeroGroup
 	}

@@ -56,7 +56,7 @@ type Group struct {
 	setPoliciesMu  sync.Mutex  // one SetPolicies at a time
 
 	guestsMu sync.Mutex
-	guests   []Guest
+	guests   []engine.Guest[AtOnceStats]
 
 	stop      context.CancelFunc
 	stopHooks context.CancelFunc // ends the hooks; the last step of Close

@@ -66,7 +66,7 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 ) {
 	r := request{ctx: ctx, call: Call{Method: info.FullMethod, Request: req}}
 	var room [fewRules]rules.Use
-	in := rules.NewEntries(s.limit.rules[wholeCall])
+	in := rules.NewEntries(s.limit.enters)
 	t, uses, free, refused := s.admit(r, wholeCall, room[:0], in)
 	defer in.Release()
 	if refused != nil {
@@ -202,7 +202,7 @@ func (s *Server) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 		return s.refuseStream(ss, refused)
 	}
 	var t tiered.Reservation
-	in := rules.NewEntries(s.limit.rules[opening])
+	in := rules.NewEntries(s.limit.enters)
 	uses, free, refused := s.limit.uses(r, opening, nil, in)
 	if refused == nil {
 		refused = enter(r, in)

@@ -18,6 +18,7 @@ import (
 type limit struct {
 	list    []Rule
 	rules   [message + 1][]rules.Rule[request] // of each part
+	enters  bool                               // calls need places
 	skip    func(context.Context, Call) bool
 	logger  *slog.Logger
 	faulted atomic.Bool // a user's function has panicked
@@ -38,7 +39,7 @@ const fewRules = 4
 // set sets the rules. The user may change list later.
 func (l *limit) set(list []Rule, all []rules.Rule[request]) {
 	l.list = slices.Clone(list)
-	l.rules[wholeCall] = all
+	l.rules[wholeCall], l.enters = all, rules.NeedPlaces(all)
 	for i, r := range all {
 		which := opening
 		if list[i].Messages {

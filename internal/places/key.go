@@ -20,6 +20,10 @@ const (
 	// wait. With a Tick and a Poll it is 100 ms until a waiter of another process is served.
 	restate = 40 * time.Millisecond
 
+	// rare is the mean time between requests of a key from which on its places are not kept spare,
+	// if other processes have some too.
+	rare = 10 * time.Millisecond
+
 	// Poll is the longest pause after which a process that waits asks again, at its next look.
 	// Redis takes it for waiting for four times as long.
 	Poll = 20 * time.Millisecond
@@ -50,6 +54,10 @@ type Key struct {
 	sent   time.Duration // when it left, or the last one
 	used   bool          // a spare place was used since
 
+	asked time.Duration // when a request came last
+	gap   time.Duration // between requests: a moving mean
+
+	shared  bool  // others have some places, too
 	tight   bool  // all places were taken, some by others
 	low     int64 // the fewest spare places since the last look
 	surplus int64 // spare places to give back with the next claim
@@ -71,6 +79,12 @@ func (k *Key) Spare(now time.Duration) int64 {
 		most = min(most, k.share)
 	}
 	return max(0, most-k.running)
+}
+
+// Asked says that a request comes.
+func (k *Key) Asked(now time.Duration) {
+	k.gap += (min(now-k.asked, 8*rare) - k.gap) / 4
+	k.asked = now
 }
 
 // Take gives n places to a request, if so many are spare.
@@ -142,7 +156,8 @@ func (k *Key) Accept(seq int64, r lua.ClaimReply) (lost, ok bool) {
 	// What runs counts even if it is more than there is. It must not be used again then.
 	others := r.Held - k.hold - r.Grant
 	k.recorded = k.hold + r.Grant
-	k.tight = r.Held >= k.stated && others > 0
+	k.shared = others > 0
+	k.tight = k.shared && r.Held >= k.stated
 	k.covered = min(k.recorded, max(0, k.stated-others))
 	k.until = k.sent + k.Life/100*99 // clocks differ
 	k.since, k.share = r.Now, r.Share
@@ -168,7 +183,7 @@ func (k *Key) Fail(seq int64, executed bool) bool {
 // needs no further look.
 func (k *Key) Look(now time.Duration) (due, rest bool) {
 	spare, idle := k.Spare(now), max(0, k.recorded-k.running)
-	if k.surplus = min(k.low, spare); k.tight { // who asks there is refused
+	if k.surplus = min(max(k.surplus, k.low), spare); k.tight { // who asks there is refused
 		k.surplus = spare
 	}
 	k.low = spare
@@ -180,6 +195,16 @@ func (k *Key) Look(now time.Duration) (due, rest bool) {
 // it has become free: then a claim is due at once.
 func (k *Key) Yields() bool {
 	return k.share < k.Places && k.covered > max(k.running, k.share) && !k.UnderWay()
+}
+
+// Rare reports whether a claim should give spare places back soon: others use the key too, and this
+// process would keep them for long until its next request.
+func (k *Key) Rare(now time.Duration) bool {
+	if !k.shared || k.gap < rare {
+		return false
+	}
+	k.surplus = k.Spare(now)
+	return k.surplus > 0
 }
 
 // Drain has the next claim give all spare places back.

@@ -104,6 +104,7 @@ func (w *world) step(kind, who int) bool {
 		if w.mistake.spare != nil {
 			take = func(_ time.Duration, n int64) bool { return w.mistake.spare(w, p, n) }
 		}
+		k.Asked(w.now)
 		if take(w.now, 1) {
 			if p.good++; w.now >= p.inTime {
 				w.wrong = p.id + " took a spare place that Redis may have given to others"
@@ -173,6 +174,9 @@ func (w *world) step(kind, who int) bool {
 			p.good--
 		}
 		k.Return(1)
+		if k.Rare(w.now) && !k.UnderWay() {
+			return w.send(p, 0)
+		}
 	case outage:
 		if p.bad > 1 {
 			return false

@@ -3,6 +3,7 @@ package rules
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -24,15 +25,17 @@ type entry struct {
 // retryFull is the time after which a request that found all places taken should come again.
 const retryFull = time.Second
 
-// NewEntries returns room for the places of a request, and nil, which is fine for requests that
-// need none.
-func NewEntries[R any](all []Rule[R]) *Entries {
-	for i := range all {
-		if all[i].AtOnce != nil {
-			return new(Entries)
-		}
+// NeedPlaces reports whether requests need places by one of the rules.
+func NeedPlaces[R any](all []Rule[R]) bool {
+	return slices.ContainsFunc(all, func(r Rule[R]) bool { return r.AtOnce != nil })
+}
+
+// NewEntries returns room for the places of a request, and nil, which is fine, if it needs none.
+func NewEntries(needed bool) *Entries {
+	if !needed {
+		return nil
 	}
-	return nil
+	return new(Entries)
 }
 
 // Take takes all places, or none. The Decision says why there are none.

@@ -125,18 +125,41 @@ func (l *Limiter) lose(p *Place) (tell []func()) {
 
 // push has a claim of the key sent.
 func (l *Limiter) push(k *key) {
-	if k.pending || k.UnderWay() || l.ended {
-		return
+	if id, o := l.post(k); o != nil {
+		l.startSender(id, o)
 	}
-	k.pending = true
+}
+
+// pushSoon has a claim of the key sent with the next one of another key, or after a moment.
+func (l *Limiter) pushSoon(k *key) {
+	if id, o := l.post(k); o != nil && !o.soon {
+		o.soon = true
+		time.AfterFunc(places.Tick/4, func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if o.soon = false; !l.ended {
+				l.startSender(id, o)
+			}
+		})
+	}
+}
+
+// post puts a key into the outbox of its node, unless a claim of it is under way.
+func (l *Limiter) post(k *key) (remote.Node, *outbox) {
+	if k.UnderWay() || l.ended {
+		return "", nil
+	}
 	id := l.group.Store.Node(k.bucket)
 	o := l.outboxes[id]
 	if o == nil {
 		o = new(outbox)
 		l.outboxes[id] = o
 	}
-	o.due = append(o.due, k)
-	l.startSender(id, o)
+	if !k.pending {
+		k.pending = true
+		o.due = append(o.due, k)
+	}
+	return id, o
 }
 
 func (l *Limiter) startSender(id remote.Node, o *outbox) {

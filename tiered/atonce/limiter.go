@@ -88,6 +88,7 @@ type waiter struct {
 type outbox struct {
 	due     []*key
 	senders int
+	soon    bool // a timer will start a sender
 }
 
 var limiters atomic.Int64
@@ -105,7 +106,7 @@ func New(g *tiered.Group, p Policy) (*Limiter, error) {
 	l.policy.Store(p.filled())
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
-	core, err := g.Host(tiered.Guest{
+	core, err := g.Host(engine.Guest[Stats]{
 		Closing: l.close, Stats: func() (string, Stats) { return p.Name, l.Stats() },
 	})
 	if err != nil {
@@ -227,6 +228,7 @@ func (l *Limiter) begin(p *Policy, name string, most, n int64, waits bool) (*Pla
 	}
 	k.Places, k.Life = most, p.Life
 	now := l.group.Now()
+	k.Asked(now)
 	if k.queue.Len() == 0 && k.Take(now, n) {
 		l.stats.Spare++
 		l.watch(k)
@@ -314,8 +316,11 @@ func (l *Limiter) end(p *Place) {
 // settle gives what has become free to waiters, or to other processes that wait.
 func (l *Limiter) settle(k *key, now time.Duration) {
 	l.serve(k, now)
-	if k.Yields() {
+	switch {
+	case k.Yields():
 		l.push(k)
+	case k.Rare(now):
+		l.pushSoon(k)
 	}
 	l.watch(k)
 }

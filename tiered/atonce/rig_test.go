@@ -29,6 +29,7 @@ type link struct {
 	cut    atomic.Bool
 	frozen atomic.Bool // Claim blocks
 	claims atomic.Int64
+	trip   time.Duration // from a claim to its answer
 }
 
 func (s *link) Claim(ctx context.Context, timeout time.Duration, c *lua.Claims, results []remote.ClaimResult) {
@@ -42,7 +43,9 @@ func (s *link) Claim(ctx context.Context, timeout time.Duration, c *lua.Claims, 
 		}
 		return
 	}
+	time.Sleep(s.trip / 2)
 	s.Store.Claim(ctx, timeout, c, results)
+	time.Sleep(s.trip / 2)
 }
 
 func (s *link) Presence(ctx context.Context, timeout time.Duration, node remote.Node, p remote.Process) (remote.Census, error) {

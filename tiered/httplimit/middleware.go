@@ -18,7 +18,7 @@ func New(rules []Rule, o *Options) (func(http.Handler) http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &limit{rules: counted, Options: options, names: options.Headers.names()}
+	l := newLimit(counted, options)
 	return func(next http.Handler) http.Handler {
 		if next == nil {
 			next = http.NotFoundHandler()
@@ -43,9 +43,14 @@ func ByHeader(l *tiered.Limiter, name string) (func(http.Handler) http.Handler, 
 
 // limit is a middleware.
 type limit struct {
-	rules []rules.Rule[*http.Request]
+	rules  []rules.Rule[*http.Request]
+	enters bool // requests need places
 	Options
 	names fieldNames
+}
+
+func newLimit(all []rules.Rule[*http.Request], o Options) *limit {
+	return &limit{rules: all, enters: rules.NeedPlaces(all), Options: o, names: o.Headers.names()}
 }
 
 // fewRules is the number of rules for which a request allocates no list.
@@ -61,7 +66,7 @@ func (l *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	}
 	var room [fewRules]rules.Use
 	at := 0
-	in := rules.NewEntries(l.rules)
+	in := rules.NewEntries(l.enters)
 	uses, free, keyless, err := rules.Collect(l.rules, r, room[:0], in, &at)
 	if keyless != nil {
 		l.refuse(w, r, Refusal{Decision: keyless.Keyless(), KeyError: err})

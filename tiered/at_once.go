@@ -1,17 +1,5 @@
 package tiered
 
-import "context"
-
-// Guest is another kind of limit on a Group: see [Group.Host].
-type Guest struct {
-	// Closing is called once, by the first Close of the Group, before anything else ends. It must
-	// return when ctx has ended.
-	Closing func(ctx context.Context)
-
-	// Stats returns the name of the policy and its figures.
-	Stats func() (policy string, s AtOnceStats)
-}
-
 // AtOnceStats are the figures of a limit on what runs at the same time: see package atonce. Places
 // are in this process, and all figures but the first three are since its start.
 type AtOnceStats struct {
