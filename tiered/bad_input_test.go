@@ -105,7 +105,7 @@ func TestBadInput(t *testing.T) {
 		},
 		"a policy that is nowhere": {
 			file("policies: [{name: api, limit: 100/min}]\nhttp: [{match: /, limits: [{policy: apis, key: ip}]}]"),
-			`p.yaml:3:37: http[0].limits[0].policy is "apis": must be the name of a policy in this file`,
+			`p.yaml:3:37: http[0].limits[0].policy is "apis": must be the name of a policy in this file, such as "api"`,
 		},
 		"a rule without a key": {
 			file("policies: [{name: api, limit: 100/min}]\nhttp: [{match: /, limits: [{policy: api}]}]"),

@@ -143,6 +143,10 @@ func TestStatus(t *testing.T) {
 	asJSON := file(t, "policies.json", "\ufeff{\n  \"policies\": [{\"name\": \"api\", \"limit\": \"7/s\"}],\n  \"version\": 1\n}\n")
 	rulesOnly := file(t, "rules.yaml", "# nothing else\nhttp: []\n")
 	other := file(t, "other.yaml", strings.Replace(short, "name: api", "name: users", 1))
+	places := file(t, "places.yaml", "version: 1\npolicies: []\nat_once: [{name: in-flight, places: 5}]\n"+
+		"http: [{match: /, limits: [{at_once: in-flight, key: header X-User}]}]\n")
+	badPlaces := file(t, "bad-places.yaml", "at_once: [{name: in-flight, places: 5}]\n"+
+		"version: 1\npolicies: []\nhttp: [{match: /, limits: [{at_once: inflight, key: ip}]}]\n")
 	badPolicies := file(t, "bad.yaml", "version: 1\npolicies: [{name: a, limit: 1/x}]\n")
 	for _, c := range []struct {
 		args   []string
@@ -167,6 +171,9 @@ func TestStatus(t *testing.T) {
 		{[]string{"check", quotas}, passed, "\n# policy \"q\": windows of 10/month from day 17 begin at" + next(tiered.Calendar{Unit: tiered.Month, Day: 17}) +
 			"# policy \"q\": windows of 5/month in Asia/Tokyo from day 31 begin at" + next(tiered.Calendar{Unit: tiered.Month, Day: 31, Zone: "Asia/Tokyo"}) +
 			"# warning: policy \"trap\": Policy.Limit.Per is 720h0m0s: a month?", ""},
+		{[]string{"check", places}, passed, "      - {at_once: in-flight, key: header X-User, missing: refuse}\n", ""},
+		{[]string{"check", places}, passed, "at_once:\n  - name: in-flight\n    places: 5\n    fail_mode: local\n    life: 10s\n", ""},
+		{[]string{"check", badPlaces}, notRunnable, "", `bad-places.yaml:4:38: http[0].limits[0].at_once is "inflight": must be the name of a policy under at_once in this file, such as "in-flight"`},
 		{[]string{"check", asJSON}, passed, "    limit: 7/s\n", ""},
 		{[]string{"check", rulesOnly}, notRunnable, "", "rules.yaml:2:1: policies is missing"},
 		{[]string{"check", badPolicies}, notRunnable, "", `bad.yaml:2:29: policies[0].limit`},

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/canonical"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 )
@@ -13,9 +14,14 @@ import (
 // Entries are the places that a request needs while it runs. It takes them before its tokens,
 // because what is given back at once costs nobody anything, and tokens may.
 type Entries struct {
-	wanted []entry
-	places []*atonce.Place
+	wanted  []entry
+	places  []*atonce.Place
+	request any      // what canonical.Request says
+	outer   *Entries // of another reading of the same request, or nil
 }
+
+// entriesKey is the context key of the *Entries of a request that is read in several ways.
+type entriesKey struct{}
 
 type entry struct {
 	limiter   *atonce.Limiter
@@ -43,7 +49,15 @@ func (e *Entries) Take(ctx context.Context) (d tiered.Decision) {
 	if d.Allowed = true; e == nil {
 		return d
 	}
+	if e.request = ctx.Value(canonical.Request{}); e.request != nil {
+		if outer, ok := ctx.Value(entriesKey{}).(*Entries); ok && outer.request == e.request {
+			e.outer = outer
+		}
+	}
 	for _, w := range e.wanted {
+		if e.outer.has(w) {
+			continue
+		}
 		place, err := w.limiter.For(w.key).WithPlan(w.plan).Acquire(ctx)
 		if err != nil {
 			e.Release()
@@ -63,6 +77,24 @@ func (e *Entries) Take(ctx context.Context) (d tiered.Decision) {
 		e.places = append(e.places, place)
 	}
 	return d
+}
+
+// has reports whether a request has a place of the key.
+func (e *Entries) has(w entry) bool {
+	for ; e != nil; e = e.outer {
+		if slices.ContainsFunc(e.wanted, func(o entry) bool { return o.limiter == w.limiter && o.key == w.key }) {
+			return true
+		}
+	}
+	return false
+}
+
+// Within returns ctx for the next reading of the request, which takes no second place of a key.
+func (e *Entries) Within(ctx context.Context) context.Context {
+	if e == nil || e.request == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, entriesKey{}, e)
 }
 
 // Release gives all places back.

@@ -107,13 +107,18 @@ func New(g *tiered.Group, p Policy) (*Limiter, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
 	core, err := g.Host(engine.Guest[Stats]{
-		Closing: l.close, Stats: func() (string, Stats) { return p.Name, l.Stats() },
+		Closing: func(ctx context.Context) {
+			l.part(g)
+			l.close(ctx)
+		},
+		Stats: func() (string, Stats) { return p.Name, l.Stats() },
 	})
 	if err != nil {
 		stop()
 		return nil, err
 	}
 	l.group = core
+	l.join(g)
 	l.tasks.Go(func() { l.run(ctx) })
 	return l, nil
 }

@@ -103,3 +103,36 @@ func TestPlansAndKeys(t *testing.T) {
 		}
 	})
 }
+
+// TestSetPolicies: a Group gets the policies of a file, all or none, and keeps hooks.
+func TestSetPolicies(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		refused := 0
+		a := start(t, remote.NewMemory(), atonce.Policy{Name: "p", Places: 1, Refused: func(string, error) { refused++ }}, nil)
+		held := a.acquire(t, "k")
+		if err := atonce.SetPolicies(a.group, []atonce.Policy{{Name: "p", Places: 2}, {Name: "q"}}); err == nil || atonce.Of(a.group, "q") != nil {
+			t.Errorf("a policy without places was taken: %v", err)
+		}
+		a.refused(t, "k", atonce.ErrFull)
+		if err := atonce.SetPolicies(a.group, []atonce.Policy{{Name: "p", Places: 2}, {Name: "q", Places: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		if atonce.Of(a.group, "p") != a.Limiter || atonce.Of(a.group, "q") == nil || atonce.Of(nil, "p") != nil {
+			t.Error("the Limiters are not found by their names")
+		}
+		time.Sleep(100 * time.Millisecond)
+		second := a.acquire(t, "k")
+		a.refused(t, "k", atonce.ErrFull)
+		if refused != 2 {
+			t.Errorf("the hook heard of %d refusals", refused)
+		}
+		held.Release()
+		second.Release()
+		if err := a.group.Close(ctx()); err != nil || atonce.Of(a.group, "p") != nil {
+			t.Errorf("a closed Group has a Limiter, %v", err)
+		}
+		if err := atonce.SetPolicies(a.group, []atonce.Policy{{Name: "p", Places: 2}}); err == nil {
+			t.Error("a closed Group was taken")
+		}
+	})
+}

@@ -78,6 +78,9 @@ func (l *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		return
 	}
 	defer in.Release()
+	if ctx := in.Within(r.Context()); ctx != r.Context() {
+		r = r.WithContext(ctx)
+	}
 	var t tiered.Reservation
 	if len(uses) == 0 {
 		if least := rules.Tightest(r.Context(), free); least.Reason != tiered.Unknown {

@@ -22,7 +22,7 @@ const Version = "1"
 // File is what a file says.
 type File struct {
 	Policies []tiered.Policy // all valid
-	AtOnce   []atonce.Policy // all valid; a Watcher does not use them: see docs/configuration.md
+	AtOnce   []atonce.Policy // all valid; see [atonce.SetPolicies]
 	HTTP     []Route
 	GRPC     []Method
 

@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/canonical"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
@@ -50,33 +52,28 @@ func build(route Route, others []Limit, g *tiered.Group, o *httplimit.Options) (
 	}
 	var rules []httplimit.Rule
 	for i, l := range slices.Concat(b.limits, others) {
-		if i >= len(b.limits) && slices.ContainsFunc(rules, func(o httplimit.Rule) bool { return o.Limiter.Policy().Name == l.Policy }) {
+		if i >= len(b.limits) && (l.Policy == "" || slices.ContainsFunc(rules, func(o httplimit.Rule) bool { return o.Limiter.Policy().Name == l.Policy })) {
 			continue
 		}
 		b.named = b.named || slices.ContainsFunc(l.Key, func(k Key) bool { return k.Kind == "path" || k.Kind == "route" })
-		limiter, ok := g.Limiter(l.Policy)
-		if !ok {
-			return b, fmt.Errorf("the Group has no policy %s", strictyaml.Quote(l.Policy))
-		}
-		rule := httplimit.Rule{Limiter: limiter, Key: httpKey(l.Key), Missing: l.Missing}
-		if l.Cost != 0 {
-			if err := limiter.Policy().CheckCost(l.Cost); err != nil {
-				return b, fmt.Errorf("Limit.Cost of policy %s: %s", strictyaml.Quote(l.Policy), plain(err))
-			}
+		rule := httplimit.Rule{Key: httpKey(l.Key), Missing: l.Missing}
+		if rule.Limiter, rule.AtOnce, err = l.Limiters(g); err != nil {
+			return b, err
 		}
 		if l.Plan.Kind != "" {
 			if rule.Plan = httpPlan(l.Plan); rule.Plan == nil {
-				return b, fmt.Errorf("Limit.Plan of policy %s is %s: must be header NAME", strictyaml.Quote(l.Policy),
+				return b, fmt.Errorf("Limit.Plan of policy %s is %s: must be header NAME", strictyaml.Quote(cmp.Or(l.Policy, l.AtOnce)),
 					strictyaml.Quote(l.Plan.String()))
 			}
 		}
-		if cost := l.Cost; cost != 1 {
+		if cost := l.Cost; cost != 1 && rule.Limiter != nil {
 			rule.Cost = func(*http.Request) int64 { return cost }
 		}
 		if b.exempt {
 			rule.Skip = httplimit.Preflight
 		}
 		if i >= len(b.limits) {
+			rule.AtOnce = nil
 			rule.Skip, rule.Missing = func(*http.Request) bool { return true }, httplimit.Exempt
 		}
 		rules = append(rules, rule)
@@ -91,16 +88,44 @@ func build(route Route, others []Limit, g *tiered.Group, o *httplimit.Options) (
 		return b, err
 	}
 	for i := range b.limits {
-		skip := rules[i].Skip
-		rules[i].Skip = func(r *http.Request) bool { return visitOf(r).counted[i] || skip != nil && skip(r) }
+		if rules[i].Limiter == nil {
+			continue // nobody gets two places of a key: see rules.Entries
+		}
+		skip, enters := rules[i].Skip, rules[i].AtOnce != nil
+		rules[i].Skip = func(r *http.Request) bool { return visitOf(r).counted[i] && !enters || skip != nil && skip(r) }
 		cost := b.limits[i].Cost
 		rules[i].Cost = func(r *http.Request) int64 { // it is asked of a request that has the key
+			if visitOf(r).counted[i] {
+				return 0
+			}
 			visitOf(r).counts(i, cost)
 			return cost
 		}
 	}
 	b.turn, err = httplimit.New(rules, o)
 	return b, err
+}
+
+// Limiters returns what a Group has for the limit: either may be nil.
+func (l Limit) Limiters(g *tiered.Group) (rate *tiered.Limiter, places *atonce.Limiter, err error) {
+	if l.AtOnce != "" {
+		if places = atonce.Of(g, l.AtOnce); places == nil {
+			return nil, nil, fmt.Errorf("the Group has no policy %s of what runs at the same time", strictyaml.Quote(l.AtOnce))
+		}
+	}
+	if l.Policy == "" && places != nil {
+		return nil, places, nil
+	}
+	rate, ok := g.Limiter(l.Policy)
+	if !ok {
+		return nil, nil, fmt.Errorf("the Group has no policy %s", strictyaml.Quote(l.Policy))
+	}
+	if l.Cost != 0 {
+		if err := rate.Policy().CheckCost(l.Cost); err != nil {
+			return nil, nil, fmt.Errorf("Limit.Cost of policy %s: %s", strictyaml.Quote(l.Policy), plain(err))
+		}
+	}
+	return rate, places, nil
 }
 
 // except makes what holds for ranges of addresses instead of a route's limits.

@@ -83,7 +83,7 @@ func children(path string, n *yaml.Node) (all []child) {
 	for i, e := range n.Content {
 		name := strconv.Itoa(i)
 		for j := 0; e.Kind == yaml.MappingNode && j+1 < len(e.Content); j += 2 {
-			if slices.Contains([]string{"name", "match", "policy"}, e.Content[j].Value) {
+			if slices.Contains([]string{"name", "match", "policy", "at_once"}, e.Content[j].Value) {
 				name = strictyaml.Quote(e.Content[j+1].Value)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/misspelled"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 )
 
 // reader reads the nodes of a file of policies.
@@ -25,6 +26,11 @@ type reader struct {
 // policy returns the number of a policy in the file, or -1.
 func (r *reader) policy(name string) int {
 	return slices.IndexFunc(r.file.Policies, func(p tiered.Policy) bool { return p.Name == name })
+}
+
+// atOnce returns the number of a policy of what runs at the same time, or -1.
+func (r *reader) atOnce(name string) int {
+	return slices.IndexFunc(r.file.AtOnce, func(p atonce.Policy) bool { return p.Name == name })
 }
 
 // field reads the value of one field.

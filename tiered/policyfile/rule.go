@@ -13,13 +13,16 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/misspelled"
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-// Limit is one policy by which a request or a call is counted.
+// Limit is one policy by which a request or a call is counted, or has a place while it runs, or
+// both.
 type Limit struct {
-	Policy  string            // the name of a policy in the file
+	Policy  string            // the name of a policy in the file; it may be empty beside AtOnce
+	AtOnce  string            // the name of a policy of what runs at the same time, or empty
 	Key     []Key             // what it counts for: of several, all together
 	Missing httplimit.Missing // what happens without a key
 	Cost    int64             // tokens, 0 or more
@@ -61,14 +64,20 @@ type words struct{ keys, plans map[string]finder }
 // limitsOf reads the limits of a route or of a method, which has these words. check says what is
 // wrong with a key.
 func (r *reader) limitsOf(path string, n *yaml.Node, w words, check func(Key) error) (all []Limit) {
-	lines := map[string]int{} // of policies
+	type use struct{ field, name string }
+	lines := map[use]int{}
 	r.list(path, n, func(path string, n *yaml.Node) {
 		l := r.limitOf(path, n, w, check)
-		first := slices.IndexFunc(all, func(o Limit) bool { return o.Policy == l.Policy })
-		if first >= 0 && l.Policy != "" && slices.ContainsFunc(all[first:], func(o Limit) bool { return o.Missing != httplimit.Next }) {
-			r.Bad(n, "%s: policy is %s, as in line %d: must be another policy", path, strictyaml.Quote(l.Policy), lines[l.Policy])
+		once := func(field string, of func(Limit) string) {
+			name := of(l)
+			first := slices.IndexFunc(all, func(o Limit) bool { return of(o) == name })
+			if first >= 0 && name != "" && slices.ContainsFunc(all[first:], func(o Limit) bool { return o.Missing != httplimit.Next }) {
+				r.Bad(n, "%s: %s is %s, as in line %d: must be another policy", path, field, strictyaml.Quote(name), lines[use{field, name}])
+			}
+			lines[use{field, name}] = n.Line
 		}
-		lines[l.Policy] = n.Line
+		once("policy", func(l Limit) string { return l.Policy })
+		once("at_once", func(l Limit) string { return l.AtOnce })
 		all = append(all, l)
 	})
 	if last := len(all) - 1; last >= 0 && all[last].Missing == httplimit.Next {
@@ -79,14 +88,22 @@ func (r *reader) limitsOf(path string, n *yaml.Node, w words, check func(Key) er
 
 func (r *reader) limitOf(path string, n *yaml.Node, w words, check func(Key) error) Limit {
 	l := Limit{Missing: httplimit.Refuse, Cost: 1}
+	counts, enters := false, false
 	key := func(path string, n *yaml.Node) {
 		k, _ := parsed(r, path, n, oneOf(w.keys, check))
 		l.Key = append(l.Key, k)
 	}
 	r.mapping(path, n, []field{
 		{"policy", func(path string, n *yaml.Node) {
+			counts = true
 			if l.Policy, _ = r.Text(path, n); r.policy(l.Policy) < 0 {
-				r.Bad(n, "%s is %s: must be the name of a policy in this file", path, strictyaml.Quote(l.Policy))
+				r.noPolicy(path, n, l.Policy, "policies", "at_once")
+			}
+		}},
+		{"at_once", func(path string, n *yaml.Node) {
+			enters = true
+			if l.AtOnce, _ = r.Text(path, n); r.atOnce(l.AtOnce) < 0 {
+				r.noPolicy(path, n, l.AtOnce, "at_once", "policies")
 			}
 		}},
 		{"key", func(path string, n *yaml.Node) {
@@ -102,26 +119,35 @@ func (r *reader) limitOf(path string, n *yaml.Node, w words, check func(Key) err
 		}},
 		{"plan", func(path string, n *yaml.Node) {
 			l.Plan, _ = parsed(r, path, n, oneOf(w.plans, check))
-			if r.policy(l.Policy) >= 0 && !r.hasPlans(l.Policy) {
-				r.Bad(n, "%s is %s: policy %s must have plans", path, strictyaml.Quote(n.Value), strictyaml.Quote(l.Policy))
+			i, j := r.policy(l.Policy), r.atOnce(l.AtOnce)
+			none := i >= 0 && len(r.file.read[i].Plans) == 0 && !r.file.read[i].unread["Plans"]
+			if noPlaces := j >= 0 && len(r.file.AtOnce[j].Plans) == 0; (none || !counts) && (noPlaces || !enters) {
+				r.Bad(n, "%s is %s: policy %s must have plans", path, strictyaml.Quote(n.Value), strictyaml.Quote(cmp.Or(l.Policy, l.AtOnce)))
 			}
 		}},
 		{"missing", func(path string, n *yaml.Node) { l.Missing, _ = parsed(r, path, n, word(missings)) }},
 		{"cost", func(path string, n *yaml.Node) {
-			if l.Cost, _ = parsed(r, path, n, whole); l.Cost < 0 {
+			switch l.Cost, _ = parsed(r, path, n, whole); {
+			case enters && !counts:
+				r.Bad(n, "%s is there without policy: must be left out, because a place is no token", path)
+			case l.Cost < 0:
 				r.Bad(n, "%s is %d: must be at least 0", path, l.Cost)
-			} else if l.Cost > 0 {
+			case l.Cost > 0:
 				r.affordable(path, n, l)
 			}
 		}},
-	}, need{"policy", "must be the name of a policy in this file"}, need{"key", "must be what is counted, such as ip"})
+	}, need{"key", "must be what is counted, such as ip"})
+	if n.Kind == yaml.MappingNode && !counts && !enters {
+		r.Bad(n, "%s is missing: must be the name of a policy in this file, or at_once must be there", strictyaml.Within(path, "policy"))
+	}
 	return l
 }
 
-// hasPlans reports whether a policy has plans, or may be meant to.
-func (r *reader) hasPlans(policy string) bool {
-	i := r.policy(policy)
-	return i >= 0 && (len(r.file.read[i].Plans) > 0 || r.file.read[i].unread["Plans"])
+// hasPlans reports whether a policy of a limit has plans, or may be meant to.
+func (r *reader) hasPlans(l *Limit) bool {
+	i, j := r.policy(l.Policy), r.atOnce(l.AtOnce)
+	return i >= 0 && (len(r.file.read[i].Plans) > 0 || r.file.read[i].unread["Plans"]) ||
+		j >= 0 && len(r.file.AtOnce[j].Plans) > 0
 }
 
 // planOfAll returns the field that says where the name of the plan is for all limits of a rule that
@@ -131,7 +157,7 @@ func (r *reader) planOfAll(w words, check func(Key) error, all *[]Limit) field {
 		plan, ok := parsed(r, path, n, oneOf(w.plans, check))
 		used := false
 		for i := range *all {
-			if l := &(*all)[i]; l.Plan.Kind == "" && r.hasPlans(l.Policy) {
+			if l := &(*all)[i]; l.Plan.Kind == "" && r.hasPlans(l) {
 				l.Plan, used = plan, true
 			}
 		}
@@ -139,6 +165,26 @@ func (r *reader) planOfAll(w words, check func(Key) error, all *[]Limit) field {
 			r.Bad(n, "%s is %s: a policy of its limits must have plans, and its limit no plan of its own", path, strictyaml.Quote(n.Value))
 		}
 	}}
+}
+
+// noPolicy reports the name of a policy that a list of the file has not.
+func (r *reader) noPolicy(path string, n *yaml.Node, name, list, other string) {
+	names := map[string][]string{}
+	for _, p := range r.file.Policies {
+		names["policies"] = append(names["policies"], p.Name)
+	}
+	for _, p := range r.file.AtOnce {
+		names["at_once"] = append(names["at_once"], p.Name)
+	}
+	hint, near := "", misspelled.Meant(name, names[list])
+	switch {
+	case near != "":
+		hint = ", such as " + strictyaml.Quote(near)
+	case slices.Contains(names[other], name):
+		hint = ", and that is the name of one under " + other
+	}
+	what := map[string]string{"policies": "a policy in this file", "at_once": "a policy under at_once in this file"}[list]
+	r.Bad(n, "%s is %s: must be the name of %s%s", path, strictyaml.Quote(name), what, hint)
 }
 
 // meetable reports a key that is a hash, if the policy has limits of keys that are none: no request

@@ -66,8 +66,17 @@ func limitsText(limits []Limit) *yaml.Node {
 		if len(l.Key) == 1 {
 			key = key.Content[0]
 		}
-		n := yamlMap("policy", yamlText(l.Policy), "key", key, "missing", yamlFor(missings)(l.Missing),
-			"cost", yamlValue(l.Cost))
+		n := yamlMap()
+		if l.Policy != "" {
+			n = yamlMap("policy", yamlText(l.Policy))
+		}
+		if l.AtOnce != "" {
+			n.Content = append(n.Content, yamlWord("at_once"), yamlText(l.AtOnce))
+		}
+		n.Content = append(n.Content, yamlMap("key", key, "missing", yamlFor(missings)(l.Missing)).Content...)
+		if l.Policy != "" {
+			n.Content = append(n.Content, yamlWord("cost"), yamlValue(l.Cost))
+		}
 		if l.Plan.Kind != "" {
 			n.Content = append(n.Content, yamlWord("plan"), yamlText(l.Plan.String()))
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
@@ -246,6 +247,9 @@ func (w *Watcher) use(r *draft) (err error) {
 	}
 	if err := w.group.SetPolicies(r.file.Policies); err != nil {
 		return r.file.refused(w.path, err)
+	}
+	if err := atonce.SetPolicies(w.group, r.file.AtOnce); err != nil {
+		return err
 	}
 	limit, err := r.file.Middleware(w.group, w.options.HTTP)
 	if err != nil {

@@ -8,6 +8,7 @@
 package grpcfile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,23 +145,20 @@ func (s *Server) limits(all, others []policyfile.Limit) (*grpclimit.Server, erro
 	}
 	var list []grpclimit.Rule
 	for i, l := range slices.Concat(all, others) {
-		if i >= len(all) && slices.ContainsFunc(list, func(o grpclimit.Rule) bool { return o.Limiter.Policy().Name == l.Policy }) {
+		if i >= len(all) && (l.Policy == "" || slices.ContainsFunc(list, func(o grpclimit.Rule) bool { return o.Limiter.Policy().Name == l.Policy })) {
 			continue
 		}
-		limiter, ok := s.watcher.Group().Limiter(l.Policy)
-		if !ok {
-			return nil, fmt.Errorf("the Group has no policy %q", l.Policy)
-		}
-		if l.Cost != 0 {
-			if err := limiter.Policy().CheckCost(l.Cost); err != nil {
-				return nil, fmt.Errorf("Limit.Cost of policy %q: %w", l.Policy, err)
-			}
+		limiter, places, err := l.Limiters(s.watcher.Group())
+		if err != nil {
+			return nil, err
 		}
 		if l.Plan.Kind != "" && l.Plan.Kind != "metadata" {
-			return nil, fmt.Errorf("Limit.Plan of policy %q is %q: must be metadata NAME", l.Policy, l.Plan)
+			return nil, fmt.Errorf("Limit.Plan of policy %q is %q: must be metadata NAME", cmp.Or(l.Policy, l.AtOnce), l.Plan)
 		}
 		rule := ruleOf(l, limiter)
+		rule.AtOnce = places
 		if i >= len(all) {
+			rule.AtOnce = nil
 			rule.Skip, rule.Missing = func(context.Context, grpclimit.Call) bool { return true }, grpclimit.Exempt
 		}
 		list = append(list, rule)
@@ -175,7 +173,7 @@ func ruleOf(l policyfile.Limit, limiter *tiered.Limiter) grpclimit.Rule {
 			return strings.TrimSpace(canonical.First(metadata.ValueFromIncomingContext(ctx, l.Plan.Name)))
 		}
 	}
-	if cost := l.Cost; cost != 1 {
+	if cost := l.Cost; cost != 1 && limiter != nil {
 		rule.Cost = func(context.Context, grpclimit.Call) int64 { return cost }
 	}
 	return rule

@@ -395,3 +395,48 @@ grpc:
 		t.Errorf("%d counted as blocked, want 2", n)
 	}
 }
+
+// A rule may name a policy of what runs at the same time, alone or beside one with tokens.
+func TestAtOnce(t *testing.T) {
+	const text = head + `at_once: [{name: running, places: 1}]
+grpc:
+  - match: /a.B/
+    limits: [{at_once: running, key: metadata x-user}]
+  - match: /
+    limits: [{policy: all, at_once: running, key: metadata x-user}]
+`
+	f := follow(t, text)
+	s := fatal.Get(grpcfile.New(f.watcher, nil))(t)
+	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("x-user", "ann"))
+	call := func(method string, during func()) codes.Code {
+		_, err := s.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) {
+			during()
+			return nil, nil
+		})
+		return status.Code(err)
+	}
+	nothing := func() {}
+	for _, outer := range []string{"/a.B/C", "/x.Y/Z"} {
+		for _, inner := range []string{"/a.B/C", "/x.Y/Z"} {
+			if code := call(outer, func() {
+				if code := call(inner, nothing); code != codes.ResourceExhausted {
+					t.Errorf("%s beside %s: %v", inner, outer, code)
+				}
+			}); code != codes.OK {
+				t.Errorf("%s: %v", outer, code)
+			}
+		}
+	}
+	call("/x.Y/Z", nothing)
+	if code := call("/x.Y/Z", nothing); code != codes.ResourceExhausted { // the fourth token
+		t.Errorf("over the rate limit: %v", code)
+	}
+	f.reload(t, strings.Replace(text, "places: 1", "places: 2", 1))
+	if call("/a.B/C", func() {
+		if code := call("/a.B/C", nothing); code != codes.OK {
+			t.Errorf("after a reload: %v", code)
+		}
+	}) != codes.OK {
+		t.Error("after a reload")
+	}
+}
