@@ -6,8 +6,9 @@ happens to messages. What a process states counts, even beyond the places: its r
 
 KEYS[k]  a hash that only this script writes; all keys of a call are in one slot. They do not change each other
   v  format mark 'ao1'      l  places by the last call that could be granted some      g  server time of the last grant
-  p<process id>  seq|held|stop|life|wait: the last call, the places that the process may use, the server time at which
-                 the record ends, how long it lasts, and until when the process waits for a place
+  p<process id>  seq|held|stop|life|wait|from: the last call, the places that the process may use, the server time at
+                 which the record ends, how long it lasts, until when the process waits for a place, and since when
+                 there is a record without a gap
 
 ARGV  whole numbers 0 .. 2^53-1; times in microseconds
   1 process id, not empty      2 now   0 reads TIME; anything else is for tests
@@ -21,7 +22,7 @@ Reply  for each key {code, grant, held, share, flags, now}
          5 ours, but damaged; 3, 4 and 5 write nothing, and the other numbers but now are 0
   grant  further places, from the acceptance of the reply on; 0, or need .. want
   held   places of all processes after this call    share  what the caller should have at most; places if nobody waits
-  flags  added up: 1 places went to others since the caller's record ended   2 others have another number of places
+  flags  added up: 1 places went to others in a gap of the caller's record after since   2 others have other places
 Errors   RLARG argument n: nothing is written. Other errors are Redis' own; some keys may have been written
 
 The work is O(processes) per key. A key expires one life after its last record.
@@ -69,11 +70,11 @@ local function one(key, places, seq, hold, want, need, life, since, wait)
     if string.sub(name, 1, 1) ~= 'p' then
       fields[name] = value
     else
-      local s, h, e, l, w = string.match(value, '^(%d+)|(%d+)|(%d+)|(%d+)|(%d+)$')
+      local s, h, e, l, w, f = string.match(value, '^(%d+)|(%d+)|(%d+)|(%d+)|(%d+)|(%d+)$')
       local r = {seq = tonumber(s), held = tonumber(h), stop = tonumber(e), life = tonumber(l), wait = tonumber(w)}
-      if not (whole(r.seq) and whole(r.held) and whole(r.stop) and whole(r.life) and whole(r.wait)) then
-        return DAMAGED, 0, 0, 0, 0
-      end
+      r.from = tonumber(f)
+      local sound = whole(r.seq) and whole(r.held) and whole(r.stop) and whole(r.life) and whole(r.wait) and whole(r.from)
+      if not sound then return DAMAGED, 0, 0, 0, 0 end
       records[name] = r
     end
   end
@@ -108,7 +109,8 @@ local function one(key, places, seq, hold, want, need, life, since, wait)
   local flags = 0
   if other > 0 and other ~= places then flags = DIFFERENT end
   if seq == 0 then return DONE, 0, others + (own and own.held or 0), share, flags end
-  if hold > 0 and not own and since > 0 and given > since then flags = flags + LOST end
+  local from = own and own.from or now -- the answer that told of a gap first may not have arrived
+  if hold > 0 and since > 0 and from > since and given > since then flags = flags + LOST end
 
   -- 5. Grant what is free.
   local grant = max(0, min(want, places - others - hold, max(share, 1) - hold))
@@ -117,7 +119,7 @@ local function one(key, places, seq, hold, want, need, life, since, wait)
   -- 6. Write. A full Redis refuses the first write.
   local stop = now + life
   local waits = want > 0 and grant == 0 and now + wait or 0
-  local record = table.concat({text(seq), text(hold + grant), text(stop), text(life), text(waits)}, '|')
+  local record = table.concat({text(seq), text(hold + grant), text(stop), text(life), text(waits), text(from)}, '|')
   if want > 0 then other = places end
   call('HSET', key, 'v', FORMAT, 'l', text(other), 'g', text(grant > 0 and now or given), mine, record)
   for _, name in ipairs(gone) do

@@ -23,7 +23,7 @@ type placesOfKey struct {
 
 // placesRecord is what a key knows of a process.
 type placesRecord struct {
-	seq, held, stop, life, wait int64
+	seq, held, stop, life, wait, from int64
 }
 
 // Run executes the claims of one call. clock is the server's own time, by which keys expire. The
@@ -90,13 +90,17 @@ func (p *Places) claim(clock, now int64, id string, c *lua.Claim) lua.ClaimReply
 		reply.Held = others + own.held
 		return reply
 	}
-	if c.Hold > 0 && !known && c.Since > 0 && k.given > c.Since {
+	from := now
+	if known {
+		from = own.from
+	}
+	if c.Hold > 0 && c.Since > 0 && from > c.Since && k.given > c.Since {
 		reply.Flags |= lua.PlacesLost
 	}
 	if reply.Grant = max(0, min(c.Want, c.Places-others-c.Hold, max(reply.Share, 1)-c.Hold)); reply.Grant < c.Need {
 		reply.Grant = 0
 	}
-	r := placesRecord{seq: c.Seq, held: c.Hold + reply.Grant, stop: now + c.Life, life: c.Life}
+	r := placesRecord{seq: c.Seq, held: c.Hold + reply.Grant, stop: now + c.Life, life: c.Life, from: from}
 	if c.Want > 0 {
 		if k.places = c.Places; reply.Grant == 0 {
 			r.wait = now + c.Wait
@@ -139,7 +143,7 @@ func (p *Places) Fields(clock int64, bucket string) map[string]string {
 	}
 	fields := map[string]string{"v": "ao1", "l": fmt.Sprint(k.places), "g": fmt.Sprint(k.given)}
 	for id, r := range k.records {
-		fields["p"+id] = fmt.Sprintf("%d|%d|%d|%d|%d", r.seq, r.held, r.stop, r.life, r.wait)
+		fields["p"+id] = fmt.Sprintf("%d|%d|%d|%d|%d|%d", r.seq, r.held, r.stop, r.life, r.wait, r.from)
 	}
 	return fields
 }

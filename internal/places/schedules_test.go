@@ -30,6 +30,8 @@ type process struct {
 	claims    []message     // that have not arrived; late ones stay
 	replies   []message     // likewise
 	sent      map[int64]time.Duration
+	heard     bool  // a reply was accepted
+	owed      int64 // server time at which others got places that it runs, until it is told; 0 is none
 }
 
 type message struct {
@@ -139,6 +141,7 @@ func (w *world) step(kind, who int) bool {
 			panic(err)
 		}
 		m.reply = r[0]
+		w.owe(p, m.reply)
 		w.veryLate = w.veryLate || w.now-m.sent >= life
 		p.replies = append(p.replies, m)
 	case answer, late:
@@ -155,7 +158,14 @@ func (w *world) step(kind, who int) bool {
 			w.mistake.reply(w, p, &m)
 		}
 		seq := m.claim.Each[0].Seq
-		_, ok := k.Accept(seq, m.reply)
+		lost, ok := k.Accept(seq, m.reply)
+		if told := lost || m.claim.Each[0].Hold == 0; ok && p.owed > 0 && m.reply.Now >= p.owed {
+			if !told {
+				w.wrong = p.id + " is not told that others got its places"
+			}
+			p.owed = 0
+		}
+		p.heard = p.heard || ok
 		if ok && m.reply.Code == lua.ClaimDone {
 			p.inTime = max(p.inTime, p.sent[seq]+life)
 		}
@@ -196,6 +206,15 @@ func (w *world) step(kind, who int) bool {
 		w.processes[who] = w.newProcess(fmt.Sprint("n", w.seq))
 	}
 	return true
+}
+
+// owe notes who has to be told that others got places that it runs.
+func (w *world) owe(to *process, r lua.ClaimReply) {
+	for _, p := range w.processes {
+		if _, ok := w.store.Held(w.server(), bucket, p.id); p != to && r.Grant > 0 && p.heard && p.key.Running() > 0 && !ok && p.owed == 0 {
+			p.owed = w.server()
+		}
+	}
 }
 
 func (w *world) seqOf(p *process) int64 {
@@ -351,6 +370,23 @@ func TestEveryShortSchedule(t *testing.T) {
 	}
 }
 
+// TestALossIsToldAgain: the answer that said so first may be lost.
+func TestALossIsToldAgain(t *testing.T) {
+	p, q := 0, kinds
+	w := newWorld(2, 1, mistake{})
+	for _, s := range []int{
+		p + ask, p + arrive, p + answer, p + ask, p + still, q + ask, q + arrive,
+		p + claim, p + arrive, p + giveUp, p + wait, p + claim, p + arrive, p + late,
+	} {
+		if !w.step(s%kinds, s/kinds) || w.check() != "" {
+			t.Fatalf("%v: %s", names([]int{s}), w.check())
+		}
+	}
+	if w.processes[0].owed != 0 {
+		t.Error("it is owed to say so")
+	}
+}
+
 func drawSteps(t *rapid.T, processes int) []int {
 	return rapid.SliceOfN(rapid.IntRange(0, processes*kinds-1), 1, 60).Draw(t, "steps")
 }
@@ -437,6 +473,11 @@ func TestMistakes(t *testing.T) {
 			claim: func(_ *world, c *lua.Claims) { c.Each[0].Places++ },
 			reply: func(_ *world, _ *process, m *message) { m.reply.Held-- },
 		},
+		"a loss is told with every second reply": {reply: func(_ *world, _ *process, m *message) {
+			if m.claim.Each[0].Seq%2 == 0 {
+				m.reply.Flags = 0
+			}
+		}},
 		"a place outlives its process": {claim: func(_ *world, c *lua.Claims) { c.Each[0].Life *= 10 }},
 	} {
 		t.Run(name, func(t *testing.T) {
