@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 )
 
 // fleet is the processes of a run. Each has a slot: its place in the fleet, with a part of the
@@ -122,6 +123,8 @@ type process struct {
 	store    *store
 	group    *tiered.Group
 	limiters []*tiered.Limiter // as in Scenario.Limits
+	places   *atonce.Limiter   // nil if nothing runs
+	running  atomic.Int64      // requests that have a place
 	left     bool              // in good order
 }
 
@@ -145,6 +148,12 @@ func (r *run) newProcess(number, slot int) (*process, error) {
 		l, limiterErr := p.group.NewLimiter(policy)
 		p.limiters, err = append(p.limiters, l), errors.Join(err, limiterErr)
 	}
+	if policy := r.atOnce; policy.Places > 0 {
+		policy.Lost = func(string, int) { r.meter.Happened(r.at(), "place_lost") }
+		var limiterErr error
+		p.places, limiterErr = atonce.New(p.group, policy)
+		err = errors.Join(err, limiterErr)
+	}
 	return p, err
 }
 
@@ -167,8 +176,11 @@ func (p *process) decide(limit int, key string, cost int64, leave time.Duration)
 // busy reports whether calls to Redis are under way.
 func (p *process) busy() bool { return p.store.underWay.Load() > 0 }
 
-// leave shuts the process down in good order, and blocks.
+// leave shuts the process down in good order, when all that runs has ended, and blocks.
 func (p *process) leave() {
+	for p.running.Load() > 0 {
+		time.Sleep(time.Millisecond)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 	defer cancel()
 	_ = p.group.Close(ctx) // fails without Redis, as it should

@@ -13,6 +13,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 )
 
 // Options say how a scenario is run. nil and the zero value are the defaults.
@@ -36,6 +37,7 @@ type plan struct {
 	seed     uint64
 	options  tiered.Options
 	policies []tiered.Policy // as Scenario.Limits
+	atOnce   atonce.Policy   // without places if nothing runs
 	progress func(at, of time.Duration)
 }
 
@@ -62,6 +64,9 @@ func prepare(s *scenario.Scenario, o *Options) (*plan, error) {
 	p.options = tiered.Options{
 		Budget: time.Duration(f.Budget), Timeout: time.Duration(f.Timeout),
 		Processes: f.Processes, MaxKeys: f.MaxKeys, MaxInFlight: f.InFlight,
+	}
+	p.atOnce = atonce.Policy{
+		Name: "at-once", Places: p.scenario.AtOnce.Places, Life: time.Duration(p.scenario.AtOnce.Life), FailMode: failModes[f.Mode],
 	}
 	own, err := o.policiesByName(p.scenario.Limits)
 	if err != nil {

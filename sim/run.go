@@ -42,6 +42,7 @@ type run struct {
 
 	traffic   sync.WaitGroup // streams of requests
 	requests  sync.WaitGroup // those under way
+	slower    atomic.Int64   // ns by which requests run longer
 	undecided atomic.Int64   // streams and clients that make more, and requests that a process has not decided
 
 	mu   sync.Mutex

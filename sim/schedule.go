@@ -200,6 +200,7 @@ func (s *schedule) paused(p *process) bool {
 // apply sets what is wrong by all active faults.
 func (s *schedule) apply() {
 	var state serverState
+	var slower scenario.Duration
 	for _, f := range s.active {
 		switch f.Kind {
 		case "kill", "failover":
@@ -208,8 +209,11 @@ func (s *schedule) apply() {
 			state.frozen = true
 		case "refuse":
 			state.refuse = f.Error
+		case "slow":
+			slower += f.Delay
 		}
 	}
+	s.run.slower.Store(int64(slower))
 	s.run.server.serve(state)
 	for slot := range s.run.network.links {
 		s.connect(slot)

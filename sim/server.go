@@ -36,6 +36,7 @@ type serverState struct {
 const (
 	tokenBucket = iota
 	presence
+	atOnce
 	scripts
 )
 

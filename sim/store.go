@@ -25,10 +25,10 @@ type store struct {
 	process *process
 
 	// only draws of one kind may swap their numbers at an instant
-	calls, presence, order *concurrentRand
-	entropyDraws           atomic.Uint64
-	instants               instants
-	underWay               atomic.Int64 // calls
+	calls, presence, claims, order *concurrentRand
+	entropyDraws                   atomic.Uint64
+	instants                       instants
+	underWay                       atomic.Int64 // calls
 }
 
 func newStore(r *run, p *process) *store {
@@ -39,7 +39,7 @@ func newStore(r *run, p *process) *store {
 		Memory:     remote.NewMemory(),
 		connection: &connection{network: r.network, number: p.number, link: r.network.links[p.slot], random: random("network")},
 		run:        r, process: p,
-		calls: random("timeouts"), presence: random("presence"), order: random("turns"),
+		calls: random("timeouts"), presence: random("presence"), claims: random("claims"), order: random("turns"),
 	}
 }
 
@@ -146,6 +146,39 @@ func (s *store) Presence(
 	s.process.pause.pass()
 	s.Yield(stable.Hash("presence"))
 	return c, err
+}
+
+// Claim states what runs; see remote.Store.
+func (s *store) Claim(_ context.Context, timeout time.Duration, c *lua.Claims, results []remote.ClaimResult) {
+	s.underWay.Add(1)
+	defer s.underWay.Add(-1)
+	all := func(err error) {
+		for i := range c.Each {
+			results[i] = remote.ClaimResult{Err: err}
+		}
+	}
+	if s.process.pause.pass(); s.process.dead.Load() {
+		all(errDead)
+		return
+	}
+	s.run.meter.Called(s.run.at(), s.number, 1)
+	executed := make([]remote.ClaimResult, len(c.Each)) // not written after a timeout, as in Run
+	var refusal error
+	err := s.roundTrip(s.claims.slackened(timeout), atOnce, func(m *remote.Memory, refused error) {
+		if refusal = refused; refusal == nil {
+			m.Claim(context.Background(), timeout, c, executed)
+		}
+	})
+	switch {
+	case err != nil:
+		all(err)
+	case refusal != nil:
+		all(refusal)
+	default:
+		copy(results, executed)
+	}
+	s.process.pause.pass()
+	s.Yield(stable.Mix(stable.Hash("claim")+uint64(c.Each[0].Seq)) | 1)
 }
 
 // Yield waits until all else that happens at this instant has happened; see Group. A caller without

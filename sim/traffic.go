@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 )
 
 // callerTimeout is how long callers wait for a process that stands still. Those that came earlier
@@ -83,11 +85,12 @@ func (s *stream) open() {
 		}
 		r.sleepUntil(next)
 		if p := s.chooseProcess(); p != nil {
-			key, cost, leave := s.keys(), s.cost(), s.cancelAfter()
+			q := s.request()
+			q.leave = s.cancelAfter()
 			r.undecided.Add(1)
 			r.requests.Go(func() {
 				defer r.undecided.Add(-1)
-				r.ask(p, s.limit, key, cost, leave)
+				r.ask(p, q)
 			})
 		}
 	}
@@ -139,6 +142,24 @@ func (s *stream) chooseProcess() *process {
 	return (*s.live)[s.slots.draw(s.random)]
 }
 
+// request is what a stream asks for.
+type request struct {
+	limit int
+	key   string
+	cost  int64
+	leave time.Duration // after it the caller is gone; 0 is never
+	runs  time.Duration // with a place; 0 is at once, and without one
+}
+
+// request draws a request.
+func (s *stream) request() request {
+	q := request{limit: s.limit, key: s.keys(), cost: s.cost()}
+	if s.what.Runs > 0 {
+		q.runs = 1 + time.Duration(s.random.ExpFloat64()*float64(s.what.Runs))
+	}
+	return q
+}
+
 func (s *stream) cost() int64 {
 	least := max(s.what.Cost, 1)
 	if s.what.MaxCost <= least {
@@ -174,13 +195,14 @@ func (s *stream) client() {
 		if !s.pause(s.think()) {
 			return
 		}
-		key, cost := s.keys(), s.cost()
+		q := s.request()
 		for try := 0; ; try++ {
 			p := s.chooseProcess()
 			if p == nil {
 				break
 			}
-			d, heard := r.ask(p, s.limit, key, cost, s.cancelAfter())
+			q.leave = s.cancelAfter()
+			d, heard := r.ask(p, q)
 			if heard && d.Allowed || try >= s.what.Retry {
 				break
 			}
@@ -212,9 +234,10 @@ func (s *stream) pause(d time.Duration) bool {
 	return true
 }
 
-// ask makes one request and returns its decision. heard is false if the caller did not hear it. The
-// caller counts in undecided, except while it waits for a process that stands still.
-func (r *run) ask(p *process, limit int, key string, cost int64, leave time.Duration) (d tiered.Decision, heard bool) {
+// ask makes one request and returns its decision, when it has run. heard is false if the caller did
+// not hear it. The caller counts in undecided, except while it waits for a process that stands
+// still, and while it runs.
+func (r *run) ask(p *process, q request) (d tiered.Decision, heard bool) {
 	came := r.at()
 	if p.pause.isShut() {
 		r.undecided.Add(-1)
@@ -224,11 +247,49 @@ func (r *run) ask(p *process, limit int, key string, cost int64, leave time.Dura
 	if r.at()-came > callerTimeout || p.dead.Load() {
 		return d, false
 	}
-	q := r.meter.Asked(r.at(), p.number, limit, key, cost)
-	d = p.decide(limit, key, cost, leave)
+	if q.runs == 0 {
+		return r.decided(p, q)
+	}
+	p.running.Add(1)
+	defer p.running.Add(-1)
+	place, refused := r.enter(p, q)
+	if place == nil {
+		return refused, !p.dead.Load()
+	}
+	if d, heard = r.decided(p, q); d.Allowed {
+		r.undecided.Add(-1)
+		time.Sleep(q.runs + time.Duration(r.slower.Load()))
+		p.pause.pass()
+		r.undecided.Add(1)
+	}
+	if !p.dead.Load() {
+		r.meter.Ended(r.at(), p.number, q.key)
+		place.Release()
+	}
+	return d, heard
+}
+
+// enter takes a place for a request. Without one it returns what httplimit answers.
+func (r *run) enter(p *process, q request) (*atonce.Place, tiered.Decision) {
+	p.store.enter()
+	began := r.at()
+	place, err := p.places.Acquire(context.Background(), q.key)
+	p.pause.pass()
+	if at := r.at(); err == nil {
+		r.meter.Took(at, p.number, q.limit, q.key, at-began)
+	} else {
+		r.meter.Took(at, p.number, q.limit, "", at-began)
+	}
+	return place, tiered.Decision{Reason: tiered.Limited, RetryAfter: time.Second}
+}
+
+// decided makes a request of its limit.
+func (r *run) decided(p *process, q request) (d tiered.Decision, heard bool) {
+	asked := r.meter.Asked(r.at(), p.number, q.limit, q.key, q.cost)
+	d = p.decide(q.limit, q.key, q.cost, q.leave)
 	if p.dead.Load() {
 		return d, false // the connection of the caller broke
 	}
-	r.meter.Decided(r.at(), q, d)
+	r.meter.Decided(r.at(), asked, d)
 	return d, true
 }

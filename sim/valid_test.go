@@ -33,12 +33,17 @@ func small(t *rapid.T) *scenario.Scenario {
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: small\nlimits:\n  - {name: a, rate: %s, burst: %s}\n  - {name: b, rate: %s}\n",
 		number(1, 500, "/s"), number(1, 500, ""), number(1, 500, "/min"))
+	fmt.Fprintf(&b, "at_once: {places: %s, life: %s}\n", number(1, 20, ""), number(1, 3, "s"))
 	fmt.Fprintf(&b, "fleet: {n: %s, mode: %s, maxkeys: %s, processes: %s}\ntraffic:\n",
 		number(1, 6, ""), one("local", "open", "closed"), number(1, 100, ""), number(0, 10, ""))
-	for range rapid.IntRange(1, 4).Draw(t, "streams") {
+	for i := range rapid.IntRange(1, 4).Draw(t, "streams") {
 		shape := rapid.SampledFrom(scenario.Shapes).Draw(t, "shape")
-		fmt.Fprintf(&b, "  - {shape: %s, limit: %s, procskew: %s, cost: 1, maxcost: %s, cancel: %s, keys: %s%s}\n",
-			shape.Name, one("a", "b"), number(0, 2, ""), number(1, 50, ""), number(0, 100, "%"),
+		runs := ""
+		if i == 0 || rapid.Bool().Draw(t, "runs") {
+			runs = ", runs: " + number(1, 300, "ms")
+		}
+		fmt.Fprintf(&b, "  - {shape: %s%s, limit: %s, procskew: %s, cost: 1, maxcost: %s, cancel: %s, keys: %s%s}\n",
+			shape.Name, runs, one("a", "b"), number(0, 2, ""), number(1, 50, ""), number(0, 100, "%"),
 			one("-1", "1", "2, keyskew: 2", "50", "50, keyskew: 1"), takes(shape, map[string]string{
 				"rate": number(1, 500, "/s"), "to": number(1, 500, "/s"), "every": "500ms", "for": number(1, 500, "ms"),
 				"clients": number(1, 20, ""), "think": number(10, 300, "ms"), "retry": number(0, 5, ""),

@@ -65,8 +65,8 @@ func (a *app) metrics() *cobra.Command {
 }
 
 // ofPolicies tells a file of policies, YAML or JSON, from a scenario, which has no such fields.
-var ofPolicies = regexp.MustCompile(`(?m)^\x{feff}?["']?(?:version|policies|at_once|http|grpc)["']?\s*:` +
-	`|\A\x{feff}?\s*\{\s*(?s:.*)"(?:version|policies|at_once|http|grpc)"\s*:`)
+var ofPolicies = regexp.MustCompile(`(?m)^\x{feff}?["']?(?:version|policies|http|grpc)["']?\s*:` +
+	`|\A\x{feff}?\s*\{\s*(?s:.*)"(?:version|policies|http|grpc)"\s*:`)
 
 func (a *app) check() *cobra.Command {
 	var f flags

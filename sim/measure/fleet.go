@@ -86,6 +86,7 @@ func (m *Meter) Died(at time.Duration, process int) {
 		m.allClosed(at)
 	}
 	m.count(at, "process_died", 1)
+	m.allEnd(at, process)
 	m.count(at, "lease_burnt", p.held)
 	m.mark(m.series.step(at))
 }

@@ -28,6 +28,7 @@ type Meter struct {
 	processes     []process
 	alive, broken int // processes, and those of them whose breaker is not closed
 	joins         int // processes that joined
+	places        places
 	faults        []fault
 	on            int           // faults that are on
 	now           time.Duration // the latest of a process or a fault
@@ -193,4 +194,5 @@ func (m *Meter) Step() time.Duration { return m.series.length }
 const (
 	tracesCalls  = 0xca11
 	tracesGrants = 0x96a2
+	tracesPlaces = 0x91ace
 )

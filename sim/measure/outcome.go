@@ -17,10 +17,11 @@ func (m *Meter) Report() *Report {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.reach(m.length)
+	m.stays(m.length)
 	r := &Report{
 		Schema: Schema, Scenario: m.scenario, Unseed: fmt.Sprintf("%016x", m.trace), Passed: true,
 		Metrics: m.metrics(m.windows.whole, all), Phases: []Phase{}, Limits: make(map[string]Metrics),
-		Series: m.series.report(m.length), Faults: []FaultSpan{}, Expectations: []Outcome{}, Sometimes: m.happenings(),
+		Series: m.series.report(m.length, m.scenario.AtOnce.Places > 0), Faults: []FaultSpan{}, Expectations: []Outcome{}, Sometimes: m.happenings(),
 	}
 	for _, p := range m.windows.phases {
 		r.Phases = append(r.Phases, Phase{
@@ -62,7 +63,7 @@ func (m *Meter) metrics(w *window, limit int) Metrics {
 		OverAdmission: sum.over, Shortfall: ratio(missing, sum.ideal), DeniedWithin: ratio(sum.denied, sum.within),
 		Utilisation: ratio(sum.admitted, sum.ideal), Alone: sum.alone,
 		DecideP99: seconds(sum.times.quantile(0.99)), DecideMax: -1,
-		RedisCalls: -1, Unaccounted: -1, Detect: -1, Heal: -1, Recovered: seconds(m.recovered(limit, to)),
+		RedisCalls: -1, Unaccounted: -1, AtOnce: -1, Full: -1, Detect: -1, Heal: -1, Recovered: seconds(m.recovered(limit, to)),
 	}
 	if sum.times.n > 0 {
 		x.DecideMax = seconds(sum.times.max)
@@ -72,6 +73,9 @@ func (m *Meter) metrics(w *window, limit int) Metrics {
 	}
 	x.RedisCalls = float64(w.calls) / (to - w.from).Seconds()
 	x.Unaccounted = m.unaccounted
+	if m.scenario.AtOnce.Places > 0 {
+		x.AtOnce, x.Full = float64(w.running), ratio(w.full, w.needed)
+	}
 	detect, heal := m.reaction(w)
 	x.Detect, x.Heal = seconds(detect), seconds(heal)
 	return x

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
@@ -63,6 +64,8 @@ type Metrics struct {
 	RedisCalls    float64 `json:"redis_calls"`
 	Alone         int64   `json:"alone"`
 	Unaccounted   int64   `json:"unaccounted"`
+	AtOnce        float64 `json:"at_once"` // −1 without a policy of it, as Full
+	Full          float64 `json:"full"`
 	Detect        float64 `json:"detect"`
 	Heal          float64 `json:"heal"`
 	Recovered     float64 `json:"recovered"`
@@ -82,7 +85,7 @@ func (m *Metrics) Value(metric string) float64 {
 // ofFleet reports whether a metric is of all processes and limits together. It is not known of a
 // single limit.
 func ofFleet(metric string) bool {
-	return metric == "redis_calls" || metric == "unaccounted" || metric == "detect" || metric == "heal"
+	return slices.Contains([]string{"redis_calls", "unaccounted", "at_once", "full", "detect", "heal"}, metric)
 }
 
 // Outcome is an expectation and what came of it.
@@ -116,6 +119,7 @@ type Series struct {
 	Calls    []float64 `json:"calls_per_s"`
 	MaxUs    []float64 `json:"decide_max_us"` // −1 without a decision
 	Open     []float64 `json:"open_ratio"`
+	Running  []float64 `json:"running,omitempty"` // requests of one key at the same time
 }
 
 // JSON writes a report, or a sweep, as one JSON object, indented. sim/report.md says what each
@@ -169,6 +173,7 @@ type step struct {
 	offered, admitted, alone, calls int64
 	open                            float64       // the largest share of breakers that were not closed
 	longest                         time.Duration // decision; −1: none
+	running                         int           // of one key, at most
 }
 
 // stepLength is the least of 100, 200, 500 ms, 1, 2, 5 s, … that cuts a run into at most maxSteps
@@ -198,8 +203,9 @@ func (s *series) step(at time.Duration) int { return min(int(max(at, 0)/s.length
 // at returns the step of a time.
 func (s *series) at(at time.Duration) *step { return &s.steps[s.step(at)] }
 
-// report returns the series of a run of that length.
-func (s *series) report(run time.Duration) Series {
+// report returns the series of a run of that length. atOnce says that there is a policy of what
+// runs at the same time.
+func (s *series) report(run time.Duration, atOnce bool) Series {
 	r := Series{StepS: s.length.Seconds()}
 	for i := range s.steps {
 		length := min(s.length, run-s.length*time.Duration(i)).Seconds() // the last step may be cut short
@@ -211,6 +217,9 @@ func (s *series) report(run time.Duration) Series {
 		r.Calls = append(r.Calls, per(x.calls))
 		r.MaxUs = append(r.MaxUs, rounded(max(-1, float64(x.longest)/float64(time.Microsecond))))
 		r.Open = append(r.Open, rounded(x.open))
+		if atOnce {
+			r.Running = append(r.Running, float64(x.running))
+		}
 	}
 	return r
 }

@@ -47,14 +47,18 @@ func (s *Sweep) Text(w io.Writer, color bool) error {
 	for _, a := range s.Axes {
 		head = append(head, clean(a.Path))
 	}
-	rows, kept := [][]string{append(append(head, compared...), "")}, 0
+	names := compared
+	if s.Scenario != nil && s.Scenario.AtOnce.Places > 0 {
+		names = slices.Concat(compared, comparedAtOnce)
+	}
+	rows, kept := [][]string{append(append(head, names...), "")}, 0
 	for i := range s.Cells {
 		c := &s.Cells[i]
 		var row []string
 		for _, a := range s.Axes {
 			row = append(row, clean(c.Values[a.Path]))
 		}
-		for _, name := range compared {
+		for _, name := range names {
 			row = append(row, c.Metrics.figure(name))
 		}
 		outcome := "not kept"

@@ -85,6 +85,9 @@ func (t *text) run(r *Report) {
 		}
 		t.line("limit  %s: %d tokens per %s, burst %d%s", clean(l.Name), l.Tokens, l.Per, cmp.Or(l.Burst, l.Tokens), own)
 	}
+	if n := s.AtOnce.Places; n > 0 {
+		t.line("places %d of each key", n)
+	}
 	for _, f := range r.Faults {
 		t.line("fault  %s", clean(f.Text))
 	}
@@ -118,6 +121,9 @@ var compared = []string{
 	"detect", "heal",
 }
 
+// comparedAtOnce come to them if something runs.
+var comparedAtOnce = []string{"at_once", "full"}
+
 // sideBySide writes a table for each phase, with a column for each report.
 func (t *text) sideBySide(names []string, all []*Report) {
 	head := []string{}
@@ -135,7 +141,7 @@ func (t *text) sideBySide(names []string, all []*Report) {
 		}
 		if title != "" {
 			t.line("\n%s", title)
-			t.table(head, columns, compared)
+			t.table(head, columns, slices.Concat(compared, comparedAtOnce))
 		}
 	}
 }
@@ -256,7 +262,7 @@ func (t *text) sentences(names []string, all []*Report) {
 		if runs[about] > 1 {
 			about = clean(names[i]) + ", " + about
 		}
-		t.line("%s: %s%s, %s", about, r.refused(), r.tooMany(), r.normalAgain())
+		t.line("%s: %s%s, %s%s", about, r.refused(), r.tooMany(), r.atOnce(), r.normalAgain())
 	}
 }
 
@@ -309,6 +315,15 @@ func (r *Report) tooMany() string {
 	default:
 		return fmt.Sprintf("%.0f tokens too many", n)
 	}
+}
+
+// atOnce says how many requests of a key ran at the same time, and how many found no place.
+func (r *Report) atOnce() string {
+	if r.Scenario == nil || r.Scenario.AtOnce.Places == 0 {
+		return ""
+	}
+	return fmt.Sprintf("at most %s ran at the same time on %d places, %s %% found none, ",
+		digits(r.Metrics.AtOnce), r.Scenario.AtOnce.Places, digits(math.Round(r.Metrics.Full*1000)/10))
 }
 
 // normalAgain says how long after the last fault as much was admitted as without one.

@@ -20,6 +20,9 @@ type window struct {
 	seen     time.Duration // from when on its policers see admissions
 	limits   []part
 	calls    int64 // of Redis
+
+	running      int   // requests of one key at the same time, at most
+	needed, full int64 // requests that needed a place, and those that got none
 }
 
 // part is what is measured of a limit in a window.

@@ -48,7 +48,7 @@ type timeline struct {
 // charts returns the charts of a report. Without a series there are none.
 func charts(r *measure.Report, s *scenario.Scenario) []chart {
 	t := &timeline{Series: &r.Series, whole: part{"", &r.Metrics}, from: float64(s.MeasuredFrom()) / 1e9}
-	for _, values := range [][]float64{t.Offered, t.Admitted, t.Alone, t.Calls, t.MaxUs, t.Open} {
+	for _, values := range [][]float64{t.Offered, t.Admitted, t.Alone, t.Calls, t.MaxUs, t.Open, t.Running} {
 		t.steps = max(t.steps, len(values))
 	}
 	t.length, t.per = float64(t.steps)*t.StepS, (t.steps+mostLevels-1)/mostLevels
@@ -56,7 +56,11 @@ func charts(r *measure.Report, s *scenario.Scenario) []chart {
 		return nil
 	}
 	t.faults = faults(r.Faults, t.length)
-	return []chart{t.rates(s), t.breakers(), t.calls(), t.decisions()}
+	all := []chart{t.rates(s), t.breakers(), t.calls(), t.decisions()}
+	if s.AtOnce.Places > 0 {
+		all = slices.Insert(all, 1, t.running(s))
+	}
+	return all
 }
 
 // level gives every few steps one value. It is −1 where no step is known.
@@ -197,6 +201,18 @@ func (t *timeline) rates(s *scenario.Scenario) chart {
 	if most > 0 {
 		c.Say += " At most " + text(most, scenario.PerSec) + " were admitted without Redis."
 	}
+	return c
+}
+
+// running is how many requests of a key ran at the same time.
+func (t *timeline) running(s *scenario.Scenario) chart {
+	c := t.chart("running", "Running at the same time", "requests of one key, in all processes", 140)
+	most, places := t.level(t.Running, highest), float64(s.AtOnce.Places)
+	top := c.scale(most, []float64{places})
+	c.draw("area", "running", "running", most, top)
+	c.draw("line", "limit", "places", []float64{places}, top)
+	c.Say = fmt.Sprintf("From %s on at most %s ran on %d places, and %s of the requests found none.", clock(t.from),
+		t.whole.Value("at_once"), s.AtOnce.Places, t.whole.Value("full"))
 	return c
 }
 

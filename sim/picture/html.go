@@ -49,6 +49,9 @@ type figure struct{ Metric, Name, What string }
 // of these are about faults.
 const ofParts, tiles, faultTiles = 4, 8, 3
 
+// atOnceFigures is the first of the two of what runs at the same time.
+const atOnceFigures = 11
+
 var figures = []figure{
 	{"over_admission", "Admitted too much", "tokens beyond burst + rate × time, of the worst key in its worst time"},
 	{"shortfall", "Admitted too little", "of what one exact limiter admits of the same requests"},
@@ -61,6 +64,8 @@ var figures = []figure{
 	{"decide_p99", "99 of 100 decisions", ""},
 	{"denied_within", "Refused, though one exact limiter admits it", ""},
 	{"utilisation", "Admitted, of what one exact limiter admits", ""},
+	{"at_once", "Ran at the same time", "requests of one key, in all processes together, at most"},
+	{"full", "Found no place", "of the requests that needed one"},
 	{"unaccounted", "Tokens that no grant or count accounts for", ""},
 }
 
@@ -87,6 +92,10 @@ func HTML(w io.Writer, r *measure.Report) error {
 	}
 	if len(r.Faults) == 0 {
 		p.Tiles = p.Tiles[:tiles-faultTiles]
+	}
+	if s.AtOnce.Places > 0 { // they are what the run is about
+		p.Tiles = slices.Concat(figures[atOnceFigures:atOnceFigures+2], p.Tiles)
+		p.Columns = slices.Concat(figures[atOnceFigures:atOnceFigures+2], p.Columns)
 	}
 	p.judge(r)
 	return pageTemplate.Execute(w, p)
@@ -133,6 +142,9 @@ func facts(r *measure.Report, s *scenario.Scenario) []string {
 			fact += ", " + mode(own)
 		}
 		list = append(list, fact)
+	}
+	if n := s.AtOnce.Places; n > 0 {
+		list = append(list, fmt.Sprintf("%d places of each key", n))
 	}
 	return list
 }

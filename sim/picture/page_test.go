@@ -350,3 +350,32 @@ func TestAnyReport(t *testing.T) {
 		}
 	})
 }
+
+// What runs at the same time has a chart with the places, and the first figures, if there are
+// places.
+func TestRunning(t *testing.T) {
+	r := report()
+	if _, page := draw(t, r); len(page.all("figure", "running")) > 0 || strings.Contains(page.words(), "Ran at the same time") {
+		t.Error("the page is about places, and there are none")
+	}
+	r.Scenario.AtOnce.Places = 20
+	r.Metrics.AtOnce, r.Metrics.Full = 18, 0.25
+	for i := range 600 {
+		r.Series.Running = append(r.Series.Running, float64(i%19))
+	}
+	_, page := draw(t, r)
+	figure := page.all("figure", "running")[0]
+	if got, want := figure.all("desc", "")[0].words(), "From 5s on at most 18 ran on 20 places, and 25% of the requests found none."; got != want {
+		t.Errorf("it says %q, want %q", got, want)
+	}
+	if line := figure.all("path", "limit"); len(line) == 0 || line[0].attr["d"] != "M0 0H1000" {
+		t.Errorf("the places are drawn as %v", line)
+	}
+	tiles := page.all("dl", "tiles")[0].all("dd", "big")
+	if tiles[0].words() != "18" || tiles[1].words() != "25%" {
+		t.Errorf("the first figures are %q and %q", tiles[0].words(), tiles[1].words())
+	}
+	if !strings.Contains(page.words(), "20 places of each key") {
+		t.Error("the places are not among what was run")
+	}
+}

@@ -19,6 +19,7 @@ const (
 	maxLength  = 24 * hour             // of a run, and of everything in it
 	maxFleet   = 5000                  // processes
 	maxKeys    = 1_000_000             // of one stream of traffic
+	maxPlaces  = 1 << 20               // as package atonce has it
 	maxLost    = 10_000_000            // keys that are evicted or that a flood asks for
 	maxRate    = 1e9                   // requests per second
 	leastRate  = 1e-6                  // requests per second: one in 11 days
@@ -89,6 +90,13 @@ var mappings = []mapping{
 		},
 	},
 	{
+		path: "at_once", needs: []string{"places"},
+		fields: []field{
+			{"places", whole(1, maxPlaces), "", "requests of a key that run at the same time, in all processes together"},
+			{"life", duration(second, hour), "10s", "how long the places of a silent process are kept: atonce.Policy.Life"},
+		},
+	},
+	{
 		path: "fleet", needs: []string{"n"},
 		fields: []field{
 			{"n", whole(1, maxFleet), "", "processes at the start"},
@@ -129,6 +137,10 @@ var mappings = []mapping{
 			{"procskew", number(0, 10), "0, all alike", "exponent of a Zipf distribution over the processes"},
 			{"cost", whole(1, maxTokens), "1", "tokens of a request"},
 			{"maxcost", whole(1, maxTokens), "the cost", "costs are uniform from cost to this, not below cost"},
+			{
+				"runs", duration(micro, hour), "no time, and no place",
+				"mean time (exponential) that a request runs: it has a place of at_once meanwhile",
+			},
 			{"cancel", ratio(0, 1), "0%", "of the requests: their caller leaves within a millisecond"},
 		},
 	},
@@ -148,7 +160,7 @@ var mappings = []mapping{
 			{"procs", some(maxFleet), "all", "which processes: a share of them or a number, drawn from the seed"},
 			{"only", oneWord("requests", "replies"), "both", "one direction"},
 			{"chance", ratio(leastShare, 1), "100%", "of the messages"},
-			{"delay", duration(micro, hour), "", "time that comes to a round trip"},
+			{"delay", duration(micro, hour), "", "time that comes to a round trip, or to what runs"},
 			{"jitter", duration(0, hour), "0s", "mean of what comes to that at random (exponential)"},
 			{"up", duration(milli, maxLength), "", "how long it is up each time"},
 			{"down", duration(milli, maxLength), "", "how long it is down each time"},

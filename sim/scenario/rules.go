@@ -22,6 +22,9 @@ func (r *reader) rules(s *Scenario) {
 	for i := range s.Traffic {
 		r.traffic(s, element("traffic", i), &s.Traffic[i])
 	}
+	runs := slices.ContainsFunc(s.Traffic, func(t Traffic) bool { return t.Runs > 0 })
+	r.must(!runs || s.AtOnce.Places > 0, "at_once", missing, "must be there, because traffic has runs")
+	r.must(runs || s.AtOnce == AtOnce{} || !r.sound("traffic"), "at_once", "there", "must be left out, or traffic must have runs")
 	if r.sound("run", "warmup") {
 		r.must(s.WarmUp < s.Length, "warmup", s.WarmUp.String(), "must be shorter than the run, "+s.Length.String())
 		r.must(s.WarmUp != 0 || defaultWarmUp < s.Length, "run", s.Length.String(),
@@ -94,6 +97,7 @@ func (r *reader) traffic(s *Scenario, path string, t *Traffic) {
 
 func (r *reader) fault(s *Scenario, path string, f *Fault) {
 	path += "."
+	r.must(f.Kind != "slow" || s.AtOnce.Places > 0, path+"kind", "slow", "must be another one without at_once: nothing runs")
 	if r.sound("run", "warmup", path+"at") {
 		r.must(f.At >= s.MeasuredFrom(), path+"at", f.At.String(),
 			"must not be before the warm-up ends, at "+s.MeasuredFrom().String())

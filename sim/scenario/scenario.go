@@ -8,6 +8,7 @@ type Scenario struct {
 	Learn string `json:"learn,omitempty"` // what it shows, in a line
 
 	Limits  []Limit   `json:"limits"`
+	AtOnce  AtOnce    `json:"at_once,omitzero"`
 	Fleet   Fleet     `json:"fleet"`
 	Traffic []Traffic `json:"traffic"`
 	Net     Net       `json:"net"`
@@ -27,6 +28,13 @@ type Limit struct {
 	Tokens int64    `json:"tokens"` // per Per
 	Per    Duration `json:"per"`
 	Burst  int64    `json:"burst,omitempty"` // 0 is Tokens
+}
+
+// AtOnce is a policy of how many requests of a key run at the same time. It holds for the streams
+// that say how long theirs run. The zero value is none.
+type AtOnce struct {
+	Places int      `json:"places,omitempty"` // of each key
+	Life   Duration `json:"life,omitempty"`   // of the places of a silent process; 0 is 10 s
 }
 
 // Fleet is the processes and how each is set up. A field that is 0 has the limiter's own default.
@@ -60,6 +68,7 @@ type Traffic struct {
 	ProcSkew float64  `json:"procskew,omitempty"` // the same over the processes
 	Cost     int64    `json:"cost,omitempty"`     // tokens per request, 0 is 1
 	MaxCost  int64    `json:"maxcost,omitempty"`  // uniform from Cost to here
+	Runs     Duration `json:"runs,omitempty"`     // mean time that an admitted request runs, with a place of AtOnce
 	Cancel   float64  `json:"cancel,omitempty"`   // part of the requests whose caller leaves within a millisecond
 }
 
@@ -79,7 +88,7 @@ type Fault struct {
 	Procs   Part     `json:"procs,omitzero"`    // which processes: 10% or 3; none is all
 	Only    string   `json:"only,omitempty"`    // blackhole: "requests" or "replies"; empty is both
 	Chance  float64  `json:"chance,omitempty"`  // lose, cut: part of the messages
-	Delay   Duration `json:"delay,omitempty"`   // latency: more, there and back together
+	Delay   Duration `json:"delay,omitempty"`   // latency: more, there and back together; slow: more for each run
 	Jitter  Duration `json:"jitter,omitempty"`  // latency: the mean of what comes to it at random
 	Up      Duration `json:"up,omitempty"`      // flap
 	Down    Duration `json:"down,omitempty"`    // flap

@@ -6,7 +6,7 @@ import (
 )
 
 // Kind is a kind of fault or of traffic, and the fields that it takes. Besides these all faults
-// take at, and all traffic takes limit, keys, keyskew, procskew, cost, maxcost and cancel.
+// take at, and all traffic takes limit, keys, keyskew, procskew, cost, maxcost, runs and cancel.
 type Kind struct {
 	Name  string
 	Takes []string // fields that may be given; with for a fault lasts, else it is over at once
@@ -23,6 +23,7 @@ var Kinds = []Kind{
 	kind("cut", "", "procs chance for", "requests are lost with their connections"),
 	kind("lose", "", "procs chance for", "replies are lost after their requests were executed"),
 	kind("latency", "delay", "procs jitter for", "round trips take longer"),
+	kind("slow", "delay", "for", "the service is slow: requests that begin to run do so for longer"),
 	kind("flap", "up down", "procs for", "the network is up and down in turn, down first"),
 	kind("flush", "", "", "FLUSHALL: every bucket is forgotten"),
 	kind("evict", "keys", "", "Redis forgets so many buckets at random"),
@@ -92,6 +93,8 @@ var Metrics = []Metric{
 	{"redis_calls", PerSec, "calls of the script"},
 	{"alone", Tokens, "admitted without Redis"},
 	{"unaccounted", Tokens, "spent or held without a grant of Redis, or missing in Stats: must be 0"},
+	{"at_once", Count, "requests of one key that ran at the same time, in all processes: the most"},
+	{"full", Ratio, "of the requests that needed a place, those that got none"},
 	{"detect", Seconds, "from the beginning of a fault until the last breaker that opens has opened"},
 	{"heal", Seconds, "from the end of a fault until the last breaker has closed"},
 	{
@@ -114,7 +117,7 @@ func UnitOf(name string) Unit {
 var Happenings = []string{
 	"breaker_open", "breaker_closed", "probe_failed", "lease_lost", "lease_burnt", "state_loss", "short_grant",
 	"late_call", "stale_reply", "waited", "refused", "fallback", "fallback_spent", "opened", "unavailable", "canceled",
-	"debt_settled", "evicted_locally", "clock_step", "process_died", "process_joined", "script_sent",
+	"place_refused", "place_lost", "debt_settled", "evicted_locally", "clock_step", "process_died", "process_joined", "script_sent",
 }
 
 // names of a table.
