@@ -64,7 +64,7 @@ local function one(key, places, seq, hold, want, need, life, since, wait)
     if string.find(stored.err, 'WRONGTYPE', 1, true) then return FOREIGN, 0, 0, 0, 0 end
     error(stored.err)
   end
-  local fields, records, gone = {}, {}, {}
+  local fields, records, gone, early = {}, {}, {}, {}
   for i = 1, #stored, 2 do
     local name, value = stored[i], stored[i + 1]
     if string.sub(name, 1, 1) ~= 'p' then
@@ -83,10 +83,13 @@ local function one(key, places, seq, hold, want, need, life, since, wait)
   if not (whole(given) and whole(other)) then return DAMAGED, 0, 0, 0, 0 end
 
   -- 3. Who was silent for a life has lost its places. A record that would last longer than its life was written before
-  -- the clock was set back.
+  -- the clock was set back: it lasts for a life from the first call that sees that.
   local mine, own, others, parties, last = 'p' .. id, nil, 0, 1, now
   for name, r in pairs(records) do
-    r.stop, r.wait = min(r.stop, now + r.life), min(r.wait, now + r.life)
+    if max(r.stop, r.wait) > now + r.life then
+      r.stop, r.wait = min(r.stop, now + r.life), min(r.wait, now + r.life)
+      early[name] = r
+    end
     if r.stop <= now then
       gone[#gone + 1] = name
       records[name] = nil
@@ -119,9 +122,13 @@ local function one(key, places, seq, hold, want, need, life, since, wait)
   -- 6. Write. A full Redis refuses the first write.
   local stop = now + life
   local waits = want > 0 and grant == 0 and now + wait or 0
-  local record = table.concat({text(seq), text(hold + grant), text(stop), text(life), text(waits), text(from)}, '|')
+  local function record(r)
+    return table.concat({text(r.seq), text(r.held), text(r.stop), text(r.life), text(r.wait), text(r.from)}, '|')
+  end
   if want > 0 then other = places end
-  call('HSET', key, 'v', FORMAT, 'l', text(other), 'g', text(grant > 0 and now or given), mine, record)
+  early[mine] = {seq = seq, held = hold + grant, stop = stop, life = life, wait = waits, from = from}
+  call('HSET', key, 'v', FORMAT, 'l', text(other), 'g', text(grant > 0 and now or given))
+  for name, r in pairs(early) do call('HSET', key, name, record(r)) end
   for _, name in ipairs(gone) do
     if name ~= mine then call('HDEL', key, name) end
   end

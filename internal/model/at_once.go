@@ -61,8 +61,7 @@ func (p *Places) claim(clock, now int64, id string, c *lua.Claim) lua.ClaimReply
 	}
 	live, others, parties, last := make(map[string]placesRecord), int64(0), int64(1), now
 	for other, r := range k.records {
-		r.stop, r.wait = min(r.stop, now+r.life), min(r.wait, now+r.life)
-		if r.stop <= now {
+		if r.stop, r.wait = min(r.stop, now+r.life), min(r.wait, now+r.life); r.stop <= now {
 			continue
 		}
 		if live[other] = r; other == id {
@@ -109,12 +108,7 @@ func (p *Places) claim(clock, now int64, id string, c *lua.Claim) lua.ClaimReply
 	if reply.Grant > 0 {
 		k.given = now
 	}
-	// The script writes only its own record, and removes those that have ended.
-	for other := range k.records {
-		if _, ok := live[other]; !ok {
-			delete(k.records, other)
-		}
-	}
+	k.records = live
 	k.records[id] = r
 	k.expires = clock/1000 + (max(last, r.stop)-now+c.Life+999)/1000
 	p.keys[c.Bucket] = k

@@ -29,6 +29,8 @@
 //   - Recovery. 20 s after the last disturbance the store decides every key, all breakers are
 //     closed, Reset fills its bucket, Close returns, and each ledger balances.
 //   - Shares. Standing shares are in use 70 s after the start, and 80 s after the last disturbance.
+//   - Places. Of one key no more requests run than it has places, in processes that are heard of in
+//     time, if the policy fails closed. In the end each process gets all of them.
 //   - Loss. No process reports the loss of a bucket that was not lost, unless another process
 //     filled it: see process.alarm.
 //

@@ -21,6 +21,7 @@ func (w *player) end() {
 	w.streams.Wait()
 	w.recover()
 	w.checkBreakers()
+	w.checkPlaces()
 	if w.plan.standing() {
 		time.Sleep(again)
 		w.checkShares(again)

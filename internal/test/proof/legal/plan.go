@@ -10,6 +10,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/proof"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 )
 
 // Class says how much is disturbed.
@@ -30,6 +31,7 @@ type Plan struct {
 	Options   tiered.Options
 	Policies  []tiered.Policy // of the processes at the start
 	Plans     []bool          // whether a policy has PerKey
+	AtOnce    atonce.Policy   // of what runs at the same time; without places there is none
 	Trip      time.Duration   // of a message, both ways
 	Repeats   bool            // messages may arrive twice; then the clock is not set back: a refund may count once more
 	Single    bool            // no request is over several keys or waits, so that all refusals are known
@@ -181,6 +183,7 @@ var kinds = [...]kind{
 	{salt: 30, one: 3, in: rough, half: 2, ordinary: (*drawer).leasing, few: 1, most: 2, scene: (*drawer).far},
 	{salt: 33, one: 8, ordinary: (*drawer).quotas, few: 1, most: 3, scene: (*drawer).month},
 	{salt: 31, one: 6, in: calm, half: 2, ordinary: (*drawer).amending, few: 1, most: 3, scene: (*drawer).amend},
+	{salt: 33, one: 3, ordinary: (*drawer).placing, few: 2, most: 8, scene: (*drawer).enters},
 }
 
 func calm(p *Plan) bool { return p.Class == Calm }

@@ -33,12 +33,13 @@ type player struct {
 	histories       [][]*history // by policy and key
 	buckets         map[string]*history
 	reservations    []*reservation
-	burnt           []int64               // by policy
-	vanished, ends  bool                  // a bucket was lost; the disturbances have ended
-	moved, ahead    bool                  // the clock was set; the clock was set ahead
-	reloaded        map[int]time.Duration // when a process last began or ended to be without a policy, by policy
-	lanes           time.Duration         // of requests in the background, so far
-	lent            map[string]*lent      // by bucket
+	burnt           []int64                 // by policy
+	vanished, ends  bool                    // a bucket was lost; the disturbances have ended
+	moved, ahead    bool                    // the clock was set; the clock was set ahead
+	reloaded        map[int]time.Duration   // when a process last began or ended to be without a policy, by policy
+	lanes           time.Duration           // of requests in the background, so far
+	lent            map[string]*lent        // by bucket
+	entries         map[int]map[*entry]bool // by key
 	faults          []Fault
 	narrated        bool
 	at              int // the present step
@@ -46,7 +47,7 @@ type player struct {
 }
 
 // Fault is a violation. Kind is over, fallback, late, under, health, recovery, requests, loss,
-// shares, told or hook.
+// shares, places, told or hook.
 type Fault struct {
 	Kind, Text string
 }
@@ -60,6 +61,7 @@ type process struct {
 	wire     *wire
 	group    *tiered.Group
 	limiters []*tiered.Limiter
+	places   places
 	rules    [][]tiered.Limit // results of PerKey, by policy and key; guarded by player.mu
 	counts   []counts         // of requests, by policy; guarded by player.mu
 	failures []*failures      // of Redis, by policy; guarded by player.mu
@@ -200,7 +202,7 @@ func (w *player) start(slot int, n network, change func(i int, x *tiered.Policy)
 	w.born++
 	p := &process{player: w, slot: slot, opened: w.now(), agreed: make(map[string]bool)}
 	lane := time.Duration(500 + w.born*80%400 + w.born/5%40)
-	p.wire = &wire{Store: w.store(), player: w, lane: lane, salt: mix(w.plan.Seed, w.born), net: n, censuses: make(map[remote.Node]remote.Census)}
+	p.wire = &wire{Store: w.store(), player: w, lane: lane, process: p, salt: mix(w.plan.Seed, w.born), net: n, censuses: make(map[remote.Node]remote.Census)}
 	o := w.plan.Options
 	o.Random, o.Logger = p.wire.Random, slog.New(slog.DiscardHandler)
 	o.Trace = &tiered.Trace{Fault: p.alarm, Standing: p.agree}
@@ -221,6 +223,9 @@ func (w *player) start(slot int, n network, change func(i int, x *tiered.Policy)
 			panic(fmt.Sprintf("legal: %v", err))
 		}
 		p.limiters = append(p.limiters, l)
+	}
+	if err := p.newPlaces(); err != nil {
+		panic(fmt.Sprintf("legal: %v", err))
 	}
 	return p
 }

@@ -46,6 +46,7 @@ const (
 	Refund                // gives tokens to a key
 	AtMost                // takes what there is of N tokens, and may leave before Redis answers
 	Queue                 // many wait for a token each
+	Enter                 // N requests take a place each, ask for a token, and run for Pause
 	Handover              // uses most of a key in one process, and the rest in another
 	Return                // asks for a key after Pause without disturbances, in which nobody did
 	Alternate             // two processes ask for a key with different limits, for more than the larger one
@@ -182,6 +183,7 @@ var verbs = [...]verb{
 	Refund:    {name: "refund", do: by((*process).refund)},
 	AtMost:    {name: "at most", do: by((*process).atMost)},
 	Queue:     {name: "queue", do: by((*process).queue)},
+	Enter:     {name: "enter", do: by((*process).enter)},
 	Handover:  {name: "hand over", do: by((*process).handover)},
 	Return:    {name: "come back", do: by((*process).comeBack)},
 	Alternate: {name: "alternate", do: by((*process).alternate)},

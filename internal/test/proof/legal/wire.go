@@ -31,9 +31,10 @@ type network struct {
 // the plan.
 type wire struct {
 	remote.Store
-	player *player
-	lane   time.Duration // lane of its messages' arrival, in ns; no other process has it
-	salt   uint64
+	player  *player
+	process *process
+	lane    time.Duration // lane of its messages' arrival, in ns; no other process has it
+	salt    uint64
 
 	censuses map[remote.Node]remote.Census // the last that its process was told; guarded by player.mu
 
