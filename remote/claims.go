@@ -14,12 +14,18 @@ import (
 // PlacesName returns the name of the hash that counts the places of a key; see [Store].
 func (s *Redis) PlacesName(policy, key string) string { return s.names.places(policy, key) }
 
-// claimGroup is the claims that one command carries.
+// claimGroup is the claims that one command carries: those of a server, and on a Cluster of a slot,
+// because no script runs over two slots. Nothing is known of a foreign client, so each claim has a
+// command of its own.
 type claimGroup struct {
+	some []int
+	command
+}
+
+// ofSlot is where a group goes.
+type ofSlot struct {
 	client *redis.Client
 	slot   int // of a Cluster; otherwise 0
-	some   []int
-	command
 }
 
 // Claim executes claims; see [Store].
@@ -30,31 +36,39 @@ func (s *Redis) Claim(ctx context.Context, timeout time.Duration, c *lua.Claims,
 			results[i] = ClaimResult{Err: err}
 		}
 	}
-	err := s.usable(ctx)
+	unusable := s.usable(ctx)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var groups []*claimGroup
-	for i := range c.Each {
+	groups := map[ofSlot]*claimGroup{}
+	for i, one := range c.Each {
+		at, err := ofSlot{}, unusable
+		if err == nil {
+			if at.client, err = s.nodes.pick(ctx, one.Bucket); err != nil {
+				err = s.failure(err)
+			}
+		}
 		if err != nil {
 			fail([]int{i}, err)
 			continue
 		}
-		name := c.Each[i].Bucket
-		client, err := s.nodes.pick(ctx, name)
-		if err != nil {
-			fail([]int{i}, s.failure(err))
-			continue
+		if s.cluster != nil {
+			at.slot = slotOf(hashTag(one.Bucket))
+		} else if s.foreign != nil {
+			at.slot = i
 		}
-		groups = s.group(groups, client, name, i)
+		if groups[at] == nil {
+			groups[at] = new(claimGroup)
+		}
+		groups[at].some = append(groups[at].some, i)
 	}
 	byClient := map[*redis.Client][]*command{}
-	for _, g := range groups {
+	for at, g := range groups {
 		g.command = command{script: &atOnce, args: append(make([]any, 0, 3+len(g.some)*9+2), "evalsha", atOnce.sha, len(g.some))}
 		for _, i := range g.some {
 			g.args = append(g.args, c.Each[i].Bucket)
 		}
 		g.args = c.Arguments(g.args, g.some)
-		byClient[g.client] = append(byClient[g.client], &g.command)
+		byClient[at.client] = append(byClient[at.client], &g.command)
 	}
 	var all sync.WaitGroup
 	for client, commands := range byClient {
@@ -68,25 +82,6 @@ func (s *Redis) Claim(ctx context.Context, timeout time.Duration, c *lua.Claims,
 			fail(g.some, errShape)
 		}
 	}
-}
-
-// group adds a claim to the group of its server, and on a Cluster of its slot, because no script
-// runs over two slots. Nothing is known of a foreign client, so each claim has a command of its
-// own.
-func (s *Redis) group(groups []*claimGroup, client *redis.Client, name string, i int) []*claimGroup {
-	slot := 0
-	if s.cluster != nil {
-		slot = slotOf(hashTag(name))
-	} else if s.foreign != nil {
-		slot = i
-	}
-	for _, g := range groups {
-		if g.client == client && g.slot == slot {
-			g.some = append(g.some, i)
-			return groups
-		}
-	}
-	return append(groups, &claimGroup{client: client, slot: slot, some: []int{i}})
 }
 
 // hashTag returns the part of a name that Redis Cluster hashes: what is between the first brace and

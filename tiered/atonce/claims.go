@@ -76,10 +76,10 @@ func (l *Limiter) look(now time.Duration) time.Duration {
 
 // renew states all that was not stated lately, and takes back what runs for too long.
 func (l *Limiter) renew(p *Policy, now time.Duration) {
-	var tell []func()
+	var lost []*Place
 	for _, k := range l.keys {
 		for at := k.running.First(); at != nil && p.MaxRun > 0 && now-at.Member.at > p.MaxRun; at = k.running.First() {
-			tell = append(tell, l.lose(at.Member)...)
+			lost = append(lost, at.Member)
 			l.end(at.Member)
 			l.settle(k, now)
 		}
@@ -88,19 +88,7 @@ func (l *Limiter) renew(p *Policy, now time.Duration) {
 		}
 		l.watch(k)
 	}
-	l.call(tell)
-}
-
-// call calls what must not be called with the lock, on a goroutine of its own.
-func (l *Limiter) call(all []func()) {
-	if len(all) == 0 {
-		return
-	}
-	l.tasks.Go(func() {
-		for _, do := range all {
-			l.guarded(do)
-		}
-	})
+	l.lose(lost)
 }
 
 // guarded calls a function of the user. A panic of it is told, and harms nobody.
@@ -114,13 +102,22 @@ func (l *Limiter) guarded(do func()) {
 	do()
 }
 
-// lose counts and tells that a place is lost.
-func (l *Limiter) lose(p *Place) (tell []func()) {
-	if p.lost {
-		return nil
+// lose counts and tells that places are lost.
+func (l *Limiter) lose(all []*Place) {
+	all = slices.DeleteFunc(all, func(p *Place) bool { return p.lost })
+	for _, p := range all {
+		if p.lost = true; p.lose != nil {
+			p.lose(ErrLost)
+		}
+		l.stats.Lost += p.n
 	}
-	l.stats.Lost += p.n
-	return p.lose()
+	if hook := l.policy.Load().Lost; hook != nil && len(all) > 0 {
+		l.tasks.Go(func() {
+			for _, p := range all {
+				l.guarded(func() { hook(p.key.name, int(p.n)) })
+			}
+		})
+	}
 }
 
 // push has a claim of the key sent.
@@ -241,22 +238,16 @@ func (l *Limiter) claim(node *dispatch.Node, id remote.Node, o *outbox, due []*k
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		now := l.group.Now()
+		replaced = err == dispatch.ErrNoAnswer //nolint:errorlint // it is not wrapped
 		for i, k := range due {
 			switch {
-			case err != nil:
-				if k.Fail(c.Each[i].Seq, err == dispatch.ErrNoAnswer) { //nolint:errorlint // it is not wrapped
-					l.unanswered(k, now)
-				}
-			case results[i].Err != nil:
-				if k.Fail(c.Each[i].Seq, true) {
-					l.unanswered(k, now)
-				}
-			default:
+			case err == nil && results[i].Err == nil:
 				l.accept(k, c.Each[i].Seq, now, results[i].Reply)
+			case k.Fail(c.Each[i].Seq, err == nil || replaced):
+				l.unanswered(k, now)
 			}
 		}
-		if err == dispatch.ErrNoAnswer { //nolint:errorlint // it is not wrapped
-			replaced = true
+		if replaced {
 			o.senders--
 			l.startSender(id, o)
 			l.settled()
@@ -289,15 +280,16 @@ func (l *Limiter) accept(k *key, seq int64, now time.Duration, r lua.ClaimReply)
 	k.failing = false
 	k.askAt = now + places.Poll/2 + time.Duration(l.group.Uniform()*float64(places.Poll/2))
 	if lost {
-		var tell []func()
+		var all []*Place
 		for at := k.running.First(); at != nil && at.Member.at < sent; at = at.Next() {
-			tell = append(tell, l.lose(at.Member)...)
+			all = append(all, at.Member)
 		}
-		l.call(tell)
+		l.lose(all)
 	}
 	if p := l.policy.Load(); r.Flags&lua.DifferentPlaces != 0 && !l.told && p.Plans == nil && p.PerKey == nil {
 		l.told = true
-		l.tell("another process has another number of places for a key: the larger number may run", "places", k.Places)
+		l.group.Journal.Line(slog.LevelInfo, "another process has another number of places for a key: the larger number may run",
+			"policy", p.Name, "places", k.Places)
 	}
 	l.serve(k, now)
 	for at := k.queue.First(); at != nil; {
@@ -339,27 +331,18 @@ func (u Use) Peek(ctx context.Context) (Usage, error) {
 	if err != nil {
 		return Usage{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	type answer struct {
-		reply lua.ClaimReply
-		err   error
-	}
-	answered := make(chan answer, 1)
+	answered := make(chan remote.ClaimResult, 1)
 	l.mu.Lock()
 	closed := l.closed
 	if !closed {
 		l.tasks.Go(func() {
-			c := &lua.Claims{Process: *l.group.Lease.Load(), Each: []lua.Claim{{
+			node.Claim(&lua.Claims{Process: *l.group.Lease.Load(), Each: []lua.Claim{{
 				Bucket: bucket, Places: int64(most), Life: p.Life.Microseconds(),
-			}}}
-			node.Claim(c, func(results []remote.ClaimResult, err error) {
-				if err == nil {
-					err = results[0].Err
-				}
+			}}}, func(results []remote.ClaimResult, err error) {
 				if err != nil {
-					answered <- answer{err: err}
-					return
+					results = []remote.ClaimResult{{Err: err}}
 				}
-				answered <- answer{reply: results[0].Reply}
+				answered <- results[0]
 			})
 		})
 	}
@@ -367,15 +350,16 @@ func (u Use) Peek(ctx context.Context) (Usage, error) {
 	if closed {
 		return Usage{}, ErrClosed
 	}
+	a := remote.ClaimResult{}
 	select {
-	case a := <-answered:
-		if a.err != nil {
-			return Usage{}, fmt.Errorf("%w: %w", ErrUnavailable, a.err)
-		}
-		return Usage{Running: int(a.reply.Held), Places: most}, nil
+	case a = <-answered:
 	case <-ctx.Done():
-		return Usage{}, fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+		a.Err = ctx.Err()
 	}
+	if a.Err != nil {
+		return Usage{}, fmt.Errorf("%w: %w", ErrUnavailable, a.Err)
+	}
+	return Usage{Running: int(a.Reply.Held), Places: most}, nil
 }
 
 // close ends the Limiter: waiters are refused, and spare places go back. What runs stays counted
@@ -392,10 +376,13 @@ func (l *Limiter) close(ctx context.Context) {
 	}
 	l.settled()
 	l.mu.Unlock()
-	select {
-	case <-l.idle:
-	case <-ctx.Done():
+	wait := func(done <-chan struct{}) {
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
 	}
+	wait(l.idle)
 	l.mu.Lock()
 	l.ended = true
 	l.mu.Unlock()
@@ -405,10 +392,7 @@ func (l *Limiter) close(ctx context.Context) {
 		l.tasks.Wait()
 		close(ended)
 	}()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-	}
+	wait(ended)
 }
 
 // settled tells close that nothing is under way.

@@ -2,28 +2,24 @@ package atonce
 
 import (
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// groups are the Limiters of each Group that is not closed, the oldest first.
-var groups struct {
-	sync.Mutex
-	of map[*tiered.Group][]*Limiter
+// named are the Limiters of Groups that are not closed, each under its name; of two the older one.
+var named sync.Map // of *Limiter
+
+type ofGroup struct {
+	group *tiered.Group
+	name  string
 }
 
 // Of returns the Limiter of a Group by the name of its policy, or nil.
 func Of(g *tiered.Group, name string) *Limiter {
-	groups.Lock()
-	defer groups.Unlock()
-	for _, l := range groups.of[g] {
-		if l.policy.Load().Name == name {
-			return l
-		}
-	}
-	return nil
+	l, _ := named.Load(ofGroup{g, name})
+	limiter, _ := l.(*Limiter)
+	return limiter
 }
 
 // SetPolicies gives a Group these policies, as those of a file: by New for a new name, and by
@@ -52,24 +48,4 @@ func SetPolicies(g *tiered.Group, all []Policy) error {
 		}
 	}
 	return nil
-}
-
-// join adds l to those of its Group.
-func (l *Limiter) join(g *tiered.Group) {
-	groups.Lock()
-	defer groups.Unlock()
-	if groups.of == nil {
-		groups.of = map[*tiered.Group][]*Limiter{}
-	}
-	groups.of[g] = append(groups.of[g], l)
-}
-
-// part removes l from those of its Group, which is closing.
-func (l *Limiter) part(g *tiered.Group) {
-	groups.Lock()
-	defer groups.Unlock()
-	groups.of[g] = slices.DeleteFunc(groups.of[g], func(o *Limiter) bool { return o == l })
-	if len(groups.of[g]) == 0 {
-		delete(groups.of, g)
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -108,7 +107,7 @@ func New(g *tiered.Group, p Policy) (*Limiter, error) {
 	l.stop = stop
 	core, err := g.Host(engine.Guest[Stats]{
 		Closing: func(ctx context.Context) {
-			l.part(g)
+			named.CompareAndDelete(ofGroup{g, p.Name}, l)
 			l.close(ctx)
 		},
 		Stats: func() (string, Stats) { return p.Name, l.Stats() },
@@ -118,7 +117,7 @@ func New(g *tiered.Group, p Policy) (*Limiter, error) {
 		return nil, err
 	}
 	l.group = core
-	l.join(g)
+	named.LoadOrStore(ofGroup{g, p.Name}, l)
 	l.tasks.Go(func() { l.run(ctx) })
 	return l, nil
 }
@@ -312,7 +311,6 @@ func (l *Limiter) give(k *key, n int64, now time.Duration) *Place {
 // end ends a place.
 func (l *Limiter) end(p *Place) {
 	p.ended = true
-	p.cancel = nil
 	p.key.Return(p.n)
 	p.key.running.Leave(&p.link)
 	l.stats.Running -= p.n
@@ -333,17 +331,25 @@ func (l *Limiter) settle(k *key, now time.Duration) {
 // serve gives places to waiters in their order.
 func (l *Limiter) serve(k *key, now time.Duration) {
 	for first := k.queue.First(); first != nil; first = k.queue.First() {
-		w := first.Member
-		switch {
-		case k.Take(now, w.n):
-		case k.failing && l.policy.Load().FailMode != tiered.FailClosed && l.admits(k, w.n):
-			k.Admit(w.n)
-			l.stats.FailMode++
-		default:
+		if !l.serveOne(k, first.Member, now, k.failing) {
 			return
 		}
-		l.answer(k, w, l.give(k, w.n, now), nil)
 	}
+}
+
+// serveOne gives a waiter its places, if there are some, or if Redis fails and the fail mode has
+// some.
+func (l *Limiter) serveOne(k *key, w *waiter, now time.Duration, failing bool) bool {
+	switch {
+	case k.Take(now, w.n):
+	case failing && l.admits(k, w.n):
+		k.Admit(w.n)
+		l.stats.FailMode++
+	default:
+		return false
+	}
+	l.answer(k, w, l.give(k, w.n, now), nil)
+	return true
 }
 
 // answer ends a waiter.
@@ -370,18 +376,12 @@ func (l *Limiter) admits(k *key, n int64) bool {
 
 // byFailMode answers a waiter without Redis.
 func (l *Limiter) byFailMode(k *key, w *waiter, now time.Duration) {
-	switch {
-	case k.Take(now, w.n):
-	case l.admits(k, w.n):
-		k.Admit(w.n)
-		l.stats.FailMode++
-	default:
-		l.stats.Unavailable++
-		l.answer(k, w, nil, ErrUnavailable)
+	if l.serveOne(k, w, now, true) {
+		l.watch(k)
 		return
 	}
-	l.answer(k, w, l.give(k, w.n, now), nil)
-	l.watch(k)
+	l.stats.Unavailable++
+	l.answer(k, w, nil, ErrUnavailable)
 }
 
 // failed answers those who wait for Redis. Who waits anyway goes on waiting for a place of this
@@ -416,8 +416,4 @@ type Usage struct {
 // Options.Budget of the Group at most. The error wraps ErrUnavailable if Redis does not answer.
 func (l *Limiter) Peek(ctx context.Context, key string) (Usage, error) {
 	return l.For(key).Peek(ctx)
-}
-
-func (l *Limiter) tell(text string, args ...any) {
-	l.group.Journal.Line(slog.LevelInfo, text, append([]any{"policy", l.policy.Load().Name}, args...)...)
 }

@@ -20,11 +20,10 @@ type Place struct {
 	link    fifo.Place[*Place]
 
 	// Guarded by the Limiter's mutex.
-	ended  bool // it was given back, or held for longer than MaxRun
-	lost   bool
-	done   chan struct{}  // closed when it is lost; nil until somebody asks
-	cancel map[int]func() // by number
-	next   int            // number of the next cancel
+	ended bool // it was given back, or held for longer than MaxRun
+	lost  bool
+	kept  context.Context // ends when it is lost; nil until somebody asks
+	lose  context.CancelCauseFunc
 }
 
 // Release gives the place back. Only the first call counts, also after the Group was closed. It
@@ -49,15 +48,20 @@ func (p *Place) Lost() <-chan struct{} {
 	if p == nil {
 		return nil
 	}
+	return p.untilLost().Done()
+}
+
+// untilLost returns a context that ends when the place is lost.
+func (p *Place) untilLost() context.Context {
 	p.limiter.mu.Lock()
 	defer p.limiter.mu.Unlock()
-	if p.done == nil {
-		p.done = make(chan struct{})
+	if p.kept == nil {
+		p.kept, p.lose = context.WithCancelCause(context.Background())
 		if p.lost {
-			close(p.done)
+			p.lose(ErrLost)
 		}
 	}
-	return p.done
+	return p.kept
 }
 
 // Context returns a context that ends with ErrLost as its cause when the place is lost. The
@@ -67,40 +71,13 @@ func (p *Place) Context(parent context.Context) (context.Context, context.Cancel
 	if p == nil {
 		return ctx, func() { cancel(nil) }
 	}
-	l := p.limiter
-	l.mu.Lock()
-	if p.lost {
-		l.mu.Unlock()
+	kept := p.untilLost()
+	if kept.Err() != nil {
 		cancel(ErrLost)
-		return ctx, func() {}
 	}
-	if p.cancel == nil {
-		p.cancel = make(map[int]func())
-	}
-	number := p.next
-	p.next++
-	p.cancel[number] = func() { cancel(ErrLost) }
-	l.mu.Unlock()
+	stop := context.AfterFunc(kept, func() { cancel(ErrLost) })
 	return ctx, func() {
-		l.mu.Lock()
-		delete(p.cancel, number)
-		l.mu.Unlock()
+		stop()
 		cancel(nil)
 	}
-}
-
-// lose tells that a place is lost. It returns what to call without the lock.
-func (p *Place) lose() (tell []func()) {
-	p.lost = true
-	if p.done != nil {
-		close(p.done)
-	}
-	for _, cancel := range p.cancel {
-		tell = append(tell, cancel)
-	}
-	p.cancel = nil
-	if hook := p.limiter.policy.Load().Lost; hook != nil {
-		tell = append(tell, func() { hook(p.key.name, int(p.n)) })
-	}
-	return tell
 }
