@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -93,10 +94,23 @@ func colors(getenv func(string) string, terminal bool) bool {
 	return terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 }
 
-// bar shows the progress of long work on a terminal. done removes it.
+// patience is how long work may take before a line says how far it is, where no bar can move.
+const patience = 10 * time.Second
+
+// bar shows the progress of long work: on a terminal by a bar, which done removes, and elsewhere by
+// a line from time to time.
 func (a *app) bar(what string) (progress func(at, of time.Duration), done func()) {
 	if !a.terminal {
-		return nil, func() {}
+		var mu sync.Mutex
+		told := time.Now()
+		return func(at, of time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			if time.Since(told) >= patience {
+				told = time.Now()
+				fmt.Fprintf(a.problems, "tiersim: %s, %.0f %%\n", what, 100*float64(at)/float64(of))
+			}
+		}, func() {}
 	}
 	const steps = 1000
 	b := progressbar.NewOptions(steps,

@@ -63,7 +63,7 @@ func TestHowToGoOn(t *testing.T) {
 		"run outgae":    `scenario is "outgae": did you mean outage?`,
 		"runn outage":   "Did you mean this?\n\trun",
 		"replay":        "tiersim replay report.json",
-		"tune":          `required flag(s) "rate" not set`,
+		"tune":          "at least one of the flags in the group [rate policies] is required",
 		"run --sed 1 x": "unknown flag: --sed\nUsage:\n  tiersim run",
 	} {
 		_, problems, status := run(t, strings.Fields(line)...)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -13,35 +14,56 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tiered-limiter/tiered-limiter/sim"
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
 func (a *app) tune() *cobra.Command {
 	var w wish
+	var policies string
 	c := &cobra.Command{
 		Use: "tune", Short: "Try fail modes, leases, Options.Processes and standing shares for a service", Args: cobra.NoArgs,
 		Long: `Tune runs the shipped limiter with eleven settings through an outage, a partition, a deploy and a slow Redis. It says
 what each costs, and which one to take. If none keeps what you accept, the exit status is 1. sim/tuning.md has examples.`,
+		Example: "  tiersim tune --rate 100/s --burst 200 --processes 12\n  tiersim tune --policies policies.yaml --processes 12 --keys 100",
 	}
 	c.RunE = func(*cobra.Command, []string) error {
-		if err := w.read(c); err != nil {
+		wishes, others, err := w.read(c, policies)
+		if err != nil {
 			return err
 		}
+		var all []*scenario.Scenario
+		for _, one := range wishes {
+			all = append(all, one.scenarios()...)
+		}
 		progress, done := a.bar("tuning")
-		results, err := w.run(&sim.Options{Seed: w.seed, Progress: progress})
+		reports, err := sim.RunAll(all, &sim.Options{Seed: w.seed, Progress: progress})
 		done()
 		if err != nil {
 			return err
 		}
-		text, kept := w.answer(results)
-		if _, err = fmt.Fprint(a.out, text); err == nil && !kept {
+		kept := true
+		for _, one := range wishes {
+			n := len(one.results) * len(troubles)
+			one.measured(reports[:n])
+			reports = reports[n:]
+			kept = one.choose() && kept
+		}
+		if policies == "" {
+			_, err = fmt.Fprint(a.out, w.answer())
+		} else {
+			_, err = fmt.Fprint(a.out, answerAll(wishes, others))
+		}
+		if err == nil && !kept {
 			err = errBroken
 		}
 		return err
 	}
 	f := c.Flags()
-	f.String("rate", "", "the limit of each key, as in 1000/s, 100/min; must be there")
+	f.String("rate", "", "the limit of each key, as in 1000/s, 100/min; must be there without --policies")
+	f.StringVar(&policies, "policies", "", "FILE: tune each policy of this file, all in one run")
 	f.Int64Var(&w.limit.Burst, "burst", 0, "its burst, tokens; 0 is as many as the rate has")
 	f.IntVar(&w.processes, "processes", 12, "that share the limit")
 	f.DurationVar(&w.rtt, "rtt", 400*time.Microsecond, "to Redis and back")
@@ -54,12 +76,15 @@ what each costs, and which one to take. If none keeps what you accept, the exit 
 	f.String("shortfall", "20%", "accepted loss of what an ideal limiter admits, outage and all")
 	f.String("calls", "Inf/s", "accepted calls of Redis per second")
 	f.Uint64Var(&w.seed, "seed", 1, "what all that is random depends on")
-	_ = c.MarkFlagRequired("rate")
+	c.MarkFlagsOneRequired("rate", "policies")
+	c.MarkFlagsMutuallyExclusive("rate", "policies")
+	c.MarkFlagsMutuallyExclusive("burst", "policies")
 	return c
 }
 
 // wish is what a user knows of a service and accepts of it, and what follows from that.
 type wish struct {
+	name          string       // of the policy
 	limit         tiered.Limit // of each key
 	processes     int
 	keys          int64   // that are asked for at one time
@@ -68,11 +93,17 @@ type wish struct {
 	rtt, outage   time.Duration
 	seed          uint64
 	most          [3]float64 // accepted of each of the figures
+	parts         [3]bool    // which of them are a part: of the burst
+	requests      float64    // to be simulated in a run, if there are so many
 
 	noShares error             // why standing shares are not tried
 	played   int64             // keys that are simulated: they do not change each other, so that some tell of all
 	base     scenario.Scenario // that each setting is played in
 	faults   [len(troubles)][]scenario.Fault
+
+	results []result
+	take    int // the result to take
+	kept    bool
 }
 
 // troubles are what each setting goes through. A good day is the first.
@@ -85,44 +116,110 @@ var figures = [3]struct{ flag, heading, unit, rule string }{
 	{"calls", "calls/s", "/s", "more than 0 per second, as in 200/s"},
 }
 
-// read reads the flags, and reports all that is wrong with them.
-func (w *wish) read(c *cobra.Command) error {
+// read reads the flags, and reports all that is wrong with them. It returns what is to be tuned: w,
+// or each policy of a file; and why others are not.
+func (w *wish) read(c *cobra.Command, policies string) (wishes []*wish, others []string, err error) {
 	var all []error
 	must := func(ok bool, flag, rule string) {
 		if !ok {
 			all = append(all, fmt.Errorf("--%s is %q: must be %s", flag, c.Flag(flag).Value, rule))
 		}
 	}
-	limit, err := tiered.ParseLimit(c.Flag("rate").Value.String())
-	limit.Burst = cmp.Or(w.limit.Burst, limit.Burst, limit.Tokens)
-	w.limit, w.maxCost = limit, cmp.Or(w.maxCost, w.cost)
-	must(err == nil && limit.Calendar.IsZero(), "rate", "tokens per period, as in 1000/s, 100/min or 5/h")
-	must(err != nil || tiered.Policy{Name: "api", Limit: limit}.Validate() == nil, "burst", "1 to 2^40 tokens")
+	w.maxCost = cmp.Or(w.maxCost, w.cost)
 	must(w.processes >= 1 && w.processes <= 1000, "processes", "1 to 1000")
 	must(w.rtt >= time.Microsecond && w.rtt <= 10*time.Second, "rtt", "1us to 10s")
 	must(w.demand >= 0.01 && w.demand <= 100, "demand", "0.01 to 100 times the limit")
 	must(w.keys >= 1 && w.keys <= 1e6, "keys", "1 to 1000000")
-	must(w.cost >= 1 && (err != nil || w.cost <= limit.Burst), "cost", "1 to the burst")
-	must(w.maxCost >= w.cost && (err != nil || w.maxCost <= limit.Burst), "max-cost", "the cost to the burst")
+	must(w.cost >= 1, "cost", "1 to the burst")
+	must(w.maxCost >= w.cost, "max-cost", "the cost to the burst")
 	must(w.outage >= 3*time.Second && w.outage <= 10*time.Minute, "outage", "3s to 10m")
 	must(w.seed >= 1, "seed", "1 or more")
 	for i, x := range figures {
 		text, hasUnit := strings.CutSuffix(c.Flag(x.flag).Value.String(), cmp.Or(x.unit, "%"))
 		v, err := strconv.ParseFloat(text, 64)
-		ok := err == nil && v >= 0 && (i == 0 || hasUnit) && (i != 1 || v <= 100) && (i != 2 || v > 0)
-		must(ok, x.flag, x.rule)
-		if i == 0 && hasUnit {
-			v *= float64(limit.Burst) / 100
+		must(err == nil && v >= 0 && (i == 0 || hasUnit) && (i != 1 || v <= 100) && (i != 2 || v > 0), x.flag, x.rule)
+		w.most[i], w.parts[i] = v, i == 0 && hasUnit
+	}
+	if policies != "" {
+		if err := errors.Join(all...); err != nil {
+			return nil, nil, err
 		}
-		w.most[i] = v
+		return w.readPolicies(policies)
 	}
-	if len(all) == 0 {
-		w.plan()
-		requests := func(d scenario.Duration) float64 { return w.base.Traffic[0].Rate * time.Duration(d).Seconds() }
-		must(requests(w.base.Length) <= 60_000, "rate", "low enough for 60000 requests in a run: --cost makes them fewer")
-		must(requests(w.base.Length-w.base.WarmUp) >= 100, "demand", "high enough for 100 requests: --keys and --outage help")
+	limit, err := tiered.ParseLimit(c.Flag("rate").Value.String())
+	limit.Burst = cmp.Or(w.limit.Burst, limit.Burst, limit.Tokens)
+	must(err == nil && limit.Calendar.IsZero(), "rate", "tokens per period, as in 1000/s, 100/min or 5/h")
+	must(err != nil || tiered.Policy{Name: "api", Limit: limit}.Validate() == nil, "burst", "1 to 2^40 tokens")
+	if err == nil && len(all) == 0 {
+		w.name, w.requests = "api", mostRequests
+		if flag, rule := w.of(limit); flag != "" {
+			must(false, flag, rule)
+		}
 	}
-	return errors.Join(all...)
+	return []*wish{w}, nil, errors.Join(all...)
+}
+
+// mostRequests are enough to tell, and the answer comes in seconds.
+const mostRequests = 5000
+
+// readPolicies returns a wish for each policy of a file that can be tuned, and says why others
+// cannot. They share the requests, so that the answer takes no longer.
+func (w *wish) readPolicies(path string) (wishes []*wish, others []string, err error) {
+	file, err := policyfile.Load(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	var why error
+	for _, p := range file.Policies {
+		one := *w
+		one.name, one.requests = p.Name, max(mostRequests/5, mostRequests/float64(len(file.Policies)))
+		flag, rule := "", ""
+		switch {
+		case p.Limit == tiered.Unlimited() || p.Limit == tiered.Blocked():
+			rule = fmt.Sprint("it is ", p.Limit)
+		case p.Algorithm != tiered.TokenBucket || len(p.Also) > 0:
+			rule = "it is no token bucket with one limit"
+		default:
+			flag, rule = one.of(p.Limit)
+		}
+		switch {
+		case flag != "":
+			why = fmt.Errorf("policy %q: --%s must be %s", p.Name, flag, rule)
+			others = append(others, fmt.Sprintf("%s: --%s must be %s", p.Name, flag, rule))
+		case rule != "":
+			why = fmt.Errorf("policy %q: %s", p.Name, rule)
+			others = append(others, p.Name+": "+rule)
+		default:
+			wishes = append(wishes, &one)
+		}
+	}
+	if len(wishes) == 0 {
+		return nil, nil, fmt.Errorf("%s has no policy that can be tuned: %w", path, cmp.Or(why, errors.New("it is empty")))
+	}
+	return wishes, others, nil
+}
+
+// of makes it a wish for a limit, or says which flag must be another one.
+func (w *wish) of(limit tiered.Limit) (flag, rule string) {
+	limit.Burst = cmp.Or(limit.Burst, limit.Tokens)
+	switch {
+	case w.cost > limit.Burst:
+		return "cost", "1 to the burst"
+	case w.maxCost > limit.Burst:
+		return "max-cost", "the cost to the burst"
+	}
+	if w.limit = limit; w.parts[0] {
+		w.most[0] *= float64(limit.Burst) / 100
+	}
+	w.plan()
+	requests := func(d scenario.Duration) float64 { return w.base.Traffic[0].Rate * time.Duration(d).Seconds() }
+	switch {
+	case requests(w.base.Length) > 60_000:
+		return "rate", "low enough for 60000 requests in a run: --cost makes them fewer"
+	case requests(w.base.Length-w.base.WarmUp) < 100:
+		return "demand", "high enough for 100 requests: --keys and --outage help"
+	}
+	return "", ""
 }
 
 // plan fills in what follows from the rest.
@@ -145,9 +242,8 @@ func (w *wish) plan() {
 	}
 	at, length := scenario.Duration(warm+margin), scenario.Duration(w.outage)
 	end := at + length + scenario.Duration(margin)
-	// Of all keys as many as make 5000 requests, and at most 50: enough to tell, and the answer
-	// comes in seconds.
-	w.played = int64(min(float64(w.keys), 50, math.Ceil(5000/time.Duration(end).Seconds()/each)))
+	// Of all keys as many as make the requests, and at most 50.
+	w.played = int64(min(float64(w.keys), 50, math.Ceil(w.requests/time.Duration(end).Seconds()/each)))
 	limit := scenario.Limit{Name: "api", Tokens: w.limit.Tokens, Per: scenario.Duration(w.limit.Per), Burst: w.limit.Burst}
 	traffic := scenario.Traffic{Shape: "poisson", Keys: w.played, Cost: w.cost, MaxCost: w.maxCost}
 	traffic.Rate = each * float64(w.played)
@@ -201,14 +297,13 @@ type result struct {
 	missed     []string // what is accepted and not kept
 }
 
-// run runs all settings through all troubles.
-func (w *wish) run(o *sim.Options) (results []result, err error) {
-	var all []*scenario.Scenario
+// scenarios are all settings in all troubles. They begin the results.
+func (w *wish) scenarios() (all []*scenario.Scenario) {
 	for _, s := range settings {
 		if s.fleet.Standing != "" && w.noShares != nil {
 			continue
 		}
-		results = append(results, result{code: s.code, fleet: s.fleet})
+		w.results = append(w.results, result{code: s.code, fleet: s.fleet})
 		for _, faults := range w.faults {
 			played := w.base
 			played.Fleet, played.Faults = s.fleet, faults
@@ -216,12 +311,13 @@ func (w *wish) run(o *sim.Options) (results []result, err error) {
 			all = append(all, &played)
 		}
 	}
-	reports, err := sim.RunAll(all, o)
-	if err != nil {
-		return nil, err
-	}
+	return all
+}
+
+// measured fills in what came of the scenarios.
+func (w *wish) measured(reports []*measure.Report) {
 	for i, report := range reports {
-		r, m, t := &results[i/len(troubles)], &report.Metrics, i%len(troubles)
+		r, m, t := &w.results[i/len(troubles)], &report.Metrics, i%len(troubles)
 		calls := m.RedisCalls * float64(w.keys) / float64(w.played)
 		for j, v := range [3]float64{math.Round(m.OverAdmission), 100 * m.Shortfall, calls} {
 			if v > r.figures[j] {
@@ -232,7 +328,6 @@ func (w *wish) run(o *sim.Options) (results []result, err error) {
 			r.perRequest = m.RedisCalls / w.base.Traffic[0].Rate
 		}
 	}
-	return results, nil
 }
 
 // rule says which setting to take.
@@ -240,13 +335,13 @@ const rule = "To take (*): of those that miss nothing (fail-open only if no othe
 	"calls per\nrequest; of those with at most 0.05 more, the uppermost, which is the plainest."
 
 // choose rounds each figure and compares it with what is accepted. It takes a setting by the rule,
-// or else the nearest.
-func (w *wish) choose(all []result) (take int, kept bool) {
+// or else the nearest, and reports whether that keeps all.
+func (w *wish) choose() bool {
 	least, excess := math.Inf(1), math.Inf(1)
 	parts := [3]float64{float64(w.limit.Burst), 100, w.most[2]} // an excess is a part of these
 	var some []int                                              // that miss nothing
-	for i := range all {
-		r, sum := &all[i], 0.0
+	for i := range w.results {
+		r, sum := &w.results[i], 0.0
 		for j, v := range r.figures {
 			if r.figures[j], _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64); r.figures[j] > w.most[j] {
 				r.missed = append(r.missed, figures[j].heading)
@@ -254,24 +349,24 @@ func (w *wish) choose(all []result) (take int, kept bool) {
 			}
 		}
 		if sum < excess {
-			take, excess = i, sum
+			w.take, excess = i, sum
 		}
 		if r.missed == nil && (r.fleet.Mode != "open" || some == nil) {
 			some, least = append(some, i), min(least, r.perRequest)
 		}
 	}
 	for _, i := range some {
-		if all[i].perRequest <= least+0.05 {
-			return i, true
+		if w.results[i].perRequest <= least+0.05 {
+			w.take, w.kept = i, true
+			break
 		}
 	}
-	return take, false
+	return w.kept
 }
 
 // answer says what was asked, has a table of the settings, and says which one to take and why.
-func (w *wish) answer(all []result) (text string, kept bool) {
+func (w *wish) answer() string {
 	var b strings.Builder
-	take, kept := w.choose(all)
 	fmt.Fprintf(&b, "%d processes; keys: %d (%d simulated); limit of each: %v; demand: %v times the limit; faults of %v.\n",
 		w.processes, w.keys, w.played, w.limit, w.demand, w.outage)
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -281,26 +376,99 @@ func (w *wish) answer(all []result) (text string, kept bool) {
 		head, last = head+"\t"+x.heading, last+"\t"+strings.Replace(most, "+Inf/s", "any", 1)
 	}
 	fmt.Fprintln(t, head+"\tcalls per request\tmissed")
-	for i, r := range all {
-		fmt.Fprintf(t, "%s\t%s\t%d", map[bool]string{true: "*"}[i == take], r.code, r.fleet.Processes*w.processes)
-		for j, v := range r.figures {
-			fmt.Fprint(t, "\t", strconv.FormatFloat(v, 'f', -1, 64), figures[j].unit)
-			if v > 0 {
-				fmt.Fprintf(t, " (%s)", r.in[j])
-			}
-		}
-		fmt.Fprintf(t, "\t%.4g\t%s\n", r.perRequest, cmp.Or(strings.Join(r.missed, ", "), "nothing"))
+	for i := range w.results {
+		w.row(t, map[bool]string{true: "*"}[i == w.take], &w.results[i])
 	}
 	fmt.Fprint(t, last)
 	_ = t.Flush()
 	fmt.Fprintf(&b, "\n\nThe worst fault is in brackets; calls per request are without a fault.\n%s\n", rule)
-	if !kept {
-		b.WriteString("NO SETTING KEEPS ALL: the nearest is marked.\n")
-	}
 	if w.noShares != nil {
 		fmt.Fprintf(&b, "Standing shares were not tried: %v.\n", w.noShares)
 	}
-	fmt.Fprintf(&b, "\npolicy := tiered.Policy{FailMode: tiered.%s}\n", all[take].code)
-	fmt.Fprintf(&b, "options := &tiered.Options{Processes: %d}\n", all[take].fleet.Processes*w.processes)
-	return b.String(), kept
+	fmt.Fprintf(&b, "\npolicy := tiered.Policy{FailMode: tiered.%s}\n", w.results[w.take].code)
+	fmt.Fprintf(&b, "options := &tiered.Options{Processes: %d}\n\n%s", w.results[w.take].fleet.Processes*w.processes, w.verdict())
+	return b.String()
+}
+
+// row writes a line of the table.
+func (w *wish) row(t io.Writer, first string, r *result) {
+	fmt.Fprintf(t, "%s\t%s\t%d", first, r.code, r.fleet.Processes*w.processes)
+	for j, v := range r.figures {
+		fmt.Fprint(t, "\t", strconv.FormatFloat(v, 'f', -1, 64), figures[j].unit)
+		if v > 0 {
+			fmt.Fprintf(t, " (%s)", r.in[j])
+		}
+	}
+	fmt.Fprintf(t, "\t%.4g\t%s\n", r.perRequest, cmp.Or(strings.Join(r.missed, ", "), "nothing"))
+}
+
+// answerAll says what to take for each of several policies.
+func answerAll(wishes []*wish, others []string) string {
+	var b strings.Builder
+	w := wishes[0]
+	fmt.Fprintf(&b, "%d processes; keys of each policy: %d; demand: %v times the limit; faults of %v.\n\n",
+		w.processes, w.keys, w.demand, w.outage)
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "policy\tFailMode to take\tProcesses\tover the limit\tshort of it\tcalls/s\tcalls per request\tmissed")
+	for _, w := range wishes {
+		w.row(t, w.name, &w.results[w.take])
+	}
+	_ = t.Flush()
+	fmt.Fprintln(&b, "\nThe worst fault is in brackets; calls per request are without a fault. Processes is an option of the Group:"+
+		"\nset it if one policy takes it.")
+	for _, other := range others {
+		fmt.Fprintln(&b, "not tuned:", other)
+	}
+	fmt.Fprintln(&b)
+	for _, w := range wishes {
+		fmt.Fprint(&b, w.name, ": ", w.verdict())
+	}
+	return b.String()
+}
+
+// verdict says in words what the setting to take brings.
+func (w *wish) verdict() string {
+	r := &w.results[w.take]
+	words := []string{"fail-" + cmp.Or(r.fleet.Mode, "local")}
+	switch {
+	case r.fleet.Size < 0:
+		words = append(words, "no leases")
+	case r.fleet.Period > 0:
+		words = append(words, "leases of "+r.fleet.Period.String())
+	default:
+		words = append(words, "leases that follow demand")
+	}
+	if r.fleet.Standing != "" {
+		words = append(words, "standing shares")
+	}
+	if r.fleet.Processes > 0 {
+		words = append(words, fmt.Sprintf("Processes: %d", w.processes))
+	}
+	var b strings.Builder
+	if !w.kept {
+		fmt.Fprintf(&b, "NO SETTING KEEPS ALL. The nearest misses %s: ", strings.Join(r.missed, " and "))
+	} else {
+		b.WriteString("Take ")
+	}
+	worst := func(j int) string {
+		if r.in[j] == "" {
+			return ""
+		}
+		return " (" + r.in[j] + ")"
+	}
+	fmt.Fprintf(&b, "%s.\n  %.2f calls of Redis per request, where a limiter without leases has 1.\n"+
+		"  At worst %.0f tokens over the limit of a key%s, and %.0f %% short of it%s.\n  ",
+		strings.Join(words, ", "), r.perRequest, r.figures[0], worst(0), r.figures[1], worst(1))
+	closed := r.fleet.Mode == "closed"
+	switch few := r.perRequest < 0.8; {
+	case few && !closed:
+		b.WriteString("You gain calls, and an outage of Redis is none of yours.\n")
+	case few:
+		b.WriteString("You gain calls. In an outage of Redis all is refused.\n")
+	case !closed:
+		b.WriteString("You gain no calls, but an outage of Redis is none of yours.\n")
+	default:
+		b.WriteString("You gain no calls, and in an outage of Redis all is refused.\n")
+	}
+	return b.String()
 }

@@ -46,6 +46,44 @@ func TestTuneStanding(t *testing.T) {
 	}
 }
 
+// All policies of a file are tuned in one run, each with a verdict in words. Others are named with
+// the reason.
+func TestTunePolicies(t *testing.T) {
+	policies := file(t, "p.yaml", `version: 1
+policies:
+  - {name: users, limit: 20/s}
+  - {name: strict, limit: 30/s burst 10, fail_mode: closed}
+  - {name: month, limit: 100/month in UTC, algorithm: fixed window}
+  - {name: free, limit: unlimited}
+  - {name: huge, limit: 1000000/s}
+`)
+	out, problems, status := run(t, strings.Fields("tune --processes 3 --outage 3s --over 1000 --shortfall 90% --policies "+policies)...)
+	for _, want := range []string{
+		`(?m)^users +Fail\w+.* nothing$`, `(?m)^strict +Fail\w+.* nothing$`, "(?m)^not tuned: month: it is no token bucket",
+		"(?m)^not tuned: free: it is unlimited$", "(?m)^not tuned: huge: --rate must be low enough for 60000 requests",
+		`(?m)^users: Take fail-local, .*\n  0\.\d\d calls of Redis per request, .*\n  At worst \d+ tokens over .*\n  You gain (no calls, but|calls, and) an outage`,
+		`(?m)^strict: Take fail-`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("no %s (status %d, %q) in\n%s", want, status, problems, out)
+		}
+	}
+	if status != passed {
+		t.Errorf("status %d", status)
+	}
+	windows := file(t, "w.yaml", "version: 1\npolicies: [{name: w, limit: 5/s, algorithm: sliding log}]\n")
+	for args, want := range map[string]string{
+		"--policies " + windows:                  `w.yaml has no policy that can be tuned: policy "w": it is no token bucket with one limit`,
+		"--policies " + policies + " --rate 5/s": "[policies rate] were all set",
+		"--burst 5":                              "at least one of the flags in the group [rate policies] is required",
+		"--policies none.yaml":                   "none.yaml: no such file",
+	} {
+		if _, problems, status := run(t, append([]string{"tune"}, strings.Fields(args)...)...); status != notRunnable || !strings.Contains(problems, want) {
+			t.Errorf("%s: status %d, %q, want %q", args, status, problems, want)
+		}
+	}
+}
+
 // Each wrong flag is reported with its value and its tiersim.Rule, all at once.
 func TestTuneErrors(t *testing.T) {
 	for args, want := range map[string]string{
