@@ -27,7 +27,7 @@ func (a *app) tune() *cobra.Command {
 		Use: "tune", Short: "Try fail modes, leases, Options.Processes and standing shares for a service", Args: cobra.NoArgs,
 		Long: `Tune runs the shipped limiter with eleven settings through an outage, a partition, a deploy and a slow Redis. It says
 what each costs, and which one to take. If none keeps what you accept, the exit status is 1. sim/tuning.md has examples.`,
-		Example: "  tiersim tune --rate 100/s --burst 200 --processes 12\n  tiersim tune --policies policies.yaml --processes 4",
+		Example: "  tiersim tune --rate 100/s --burst 200 --processes 12\n  tiersim tune --policies policies.yaml --over 400% --shortfall 30%",
 	}
 	c.RunE = func(*cobra.Command, []string) error {
 		wishes, others, err := w.read(c, policies)
