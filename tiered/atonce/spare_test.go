@@ -84,9 +84,8 @@ func TestSparePlacesAreNotMissedElsewhere(t *testing.T) {
 					return func() { change(key, -1) }, change(key, 1)
 				})
 			}
-			requests, refused := serve(plain, c.keys)
-			before := refused
-			requests, refused = serve(ours, c.keys)
+			_, before := serve(plain, c.keys)
+			requests, refused := serve(ours, c.keys)
 			calls := 0.0
 			for _, l := range links {
 				calls += float64(l.claims.Load())
