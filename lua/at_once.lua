@@ -22,7 +22,8 @@ Reply  for each key {code, grant, held, share, flags, now}
          5 ours, but damaged; 3, 4 and 5 write nothing, and the other numbers but now are 0
   grant  further places, from the acceptance of the reply on; 0, or need .. want
   held   places of all processes after this call    share  what the caller should have at most; places if nobody waits
-  flags  added up: 1 places went to others in a gap of the caller's record after since   2 others have other places
+  flags  added up: 1 places went to others in a gap of the caller's record after since, or may have, because the key has
+         expired   2 others have another number of places
 Errors   RLARG argument n: nothing is written. Other errors are Redis' own; some keys may have been written
 
 The work is O(processes) per key. A key expires one life after its last record.
@@ -73,14 +74,18 @@ local function one(key, places, seq, hold, want, need, life, since, wait)
       local s, h, e, l, w, f = string.match(value, '^(%d+)|(%d+)|(%d+)|(%d+)|(%d+)|(%d+)$')
       local r = {seq = tonumber(s), held = tonumber(h), stop = tonumber(e), life = tonumber(l), wait = tonumber(w)}
       r.from = tonumber(f)
-      local sound = whole(r.seq) and whole(r.held) and whole(r.stop) and whole(r.life) and whole(r.wait) and whole(r.from)
-      if not sound then return DAMAGED, 0, 0, 0, 0 end
+      for _, x in ipairs({'seq', 'held', 'stop', 'life', 'wait', 'from'}) do
+        if not whole(r[x]) then return DAMAGED, 0, 0, 0, 0 end
+      end
       records[name] = r
     end
   end
   if #stored > 0 and fields.v ~= FORMAT then return FOREIGN, 0, 0, 0, 0 end
   local given, other = tonumber(fields.g or '0'), tonumber(fields.l or '0')
   if not (whole(given) and whole(other)) then return DAMAGED, 0, 0, 0, 0 end
+
+  -- A key that has expired knows of nobody: places may have gone to others since.
+  if #stored == 0 and since > 0 and now - since > life then given = now end
 
   -- 3. Who was silent for a life has lost its places. A record that would last longer than its life was written before
   -- the clock was set back: it lasts for a life from the first call that sees that.

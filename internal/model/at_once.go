@@ -17,7 +17,7 @@ type Places struct {
 type placesOfKey struct {
 	records map[string]placesRecord // by the id of a process
 	places  int64                   // by the last claim that wanted some
-	given   int64                   // server time of the last grant
+	given   int64                   // server time of the last grant, or later
 	expires int64                   // ms of the server's clock after which there is no hash; see key
 }
 
@@ -58,6 +58,9 @@ func (p *Places) claim(clock, now int64, id string, c *lua.Claim) lua.ClaimReply
 	k := p.keys[c.Bucket]
 	if k == nil || clock/1000 > k.expires {
 		k = &placesOfKey{records: map[string]placesRecord{}}
+		if c.Seq > 0 && c.Since > 0 && now-c.Since > c.Life {
+			k.given = now
+		}
 	}
 	live, others, parties, last := make(map[string]placesRecord), int64(0), int64(1), now
 	for other, r := range k.records {

@@ -122,6 +122,7 @@ func (w *world) step(kind, who int) bool {
 		}
 		if k.Empty() { // as the Limiter forgets it
 			*k = w.newProcess("").key
+			p.heard, p.owed = false, 0
 		}
 	case arrive, latest:
 		if len(p.claims) == 0 || kind == latest && len(p.claims) == 1 {
