@@ -131,7 +131,7 @@ var importRules = []importRule{
 	{
 		packages: "internal/test/proof/legal",
 		ours: []string{
-			"lua", "local", "remote", "tiered", "internal/test/proof/ideal", "internal/test/proof", "internal/test/proof/invariant", "internal/test/rig/manynodes",
+			"lua", "local", "remote", "tiered", "tiered/atonce", "tiered/httplimit", "internal/test/proof/ideal", "internal/test/proof", "internal/test/proof/invariant", "internal/test/rig/manynodes",
 			"internal/test/rig/watch", "internal/defaults", "sim/faultnet",
 		},
 		modules: []string{anything},
