@@ -58,9 +58,7 @@ var options = map[string]option{
 	},
 	"Limit.Calendar": {
 		was: "limit: 100/month, algorithm: fixed window", is: "limit: 100/month in Asia/Tokyo from day 17, algorithm: fixed window",
-		bad:       func(p *tiered.Policy) { p.Limit = p.Limit.From(40) },
-		elsewhere: "it is days there, that a sequence can wait for",
-		drawn:     func(seed uint64) []tiered.Policy { return answers.Draw(seed).Policies },
+		bad: func(p *tiered.Policy) { p.Limit = p.Limit.From(40) },
 	},
 	"Also": {
 		was: limited + ", also: [500/day]", is: limited + ", also: [600/day]", stays: true,
