@@ -32,6 +32,12 @@ type Config struct {
 // each with file, line and column. There are at most 100.
 func (c *Config) Warnings() []string { return slices.Clone(c.warnings) }
 
+func (c *Config) warn(text string) {
+	if len(c.warnings) < maxProblems {
+		c.warnings = append(c.warnings, text)
+	}
+}
+
 // domain is a tree of descriptors.
 type domain struct {
 	node
@@ -203,6 +209,9 @@ type File struct {
 	// Merge adds the descriptors to those of an earlier file with the same domain. Otherwise that
 	// is a mistake.
 	Merge bool
+
+	place   func(line int) string // of a resource; nil for a file
+	ignored []string              // what a resource has that is not known here
 }
 
 // What a directory may have is bounded.
@@ -271,8 +280,11 @@ func Parse(files ...File) (*Config, error) {
 	c := &Config{domains: map[string]*domain{}}
 	var problems []error
 	for _, f := range files {
-		p := parser{config: c, file: f.Name, merges: f.Merge}
+		p := parser{config: c, file: f.Name, place: f.place, merges: f.Merge}
 		p.parse(f.Text)
+		for _, text := range f.ignored {
+			c.warn(f.Name + ": " + text)
+		}
 		problems = append(problems, p.problems...)
 	}
 	if problems != nil {

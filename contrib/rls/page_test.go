@@ -57,7 +57,7 @@ func TestPage(t *testing.T) {
 func TestPageOfOperators(t *testing.T) {
 	page := documents(t, "../../docs/service.md")[0]
 	lines := 0
-	for _, name := range []string{"main.go", "configuration.go", "settings.go"} {
+	for _, name := range []string{"main.go", "configuration.go", "settings.go", "xds.go", "calls.go"} {
 		source := documents(t, "cmd/tieredd/"+name)[0]
 		for _, m := range regexp.MustCompile(`log\.(?:Info|Warn|Error)\("([^"]+)"`).FindAllSubmatch(source, -1) {
 			lines++

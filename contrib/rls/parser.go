@@ -36,8 +36,9 @@ const maxProblems = 100
 type parser struct {
 	config   *Config
 	file     string
-	line     int  // lines before the part that is read
-	merges   bool // the domain may be there already
+	place    func(line int) string // of a resource; nil for a file
+	line     int                   // lines before the part that is read
+	merges   bool                  // the domain may be there already
 	nodes    int
 	depth    int
 	problems []error
@@ -50,15 +51,20 @@ func (p *parser) bad(n *yaml.Node, format string, args ...any) {
 	if len(p.problems) == maxProblems {
 		format, args = "there are more than %d mistakes", []any{maxProblems}
 	}
-	p.problems = append(p.problems, fmt.Errorf("%s:%d:%d: "+format, append([]any{p.file, p.line + n.Line, n.Column}, args...)...))
+	p.problems = append(p.problems, fmt.Errorf("%s"+format, append([]any{p.at(n)}, args...)...))
+}
+
+// at says where a value is: in a file by line and column, in a resource by its descriptor.
+func (p *parser) at(n *yaml.Node) string {
+	if p.place != nil {
+		return p.file + ": " + p.place(p.line+n.Line)
+	}
+	return fmt.Sprintf("%s:%d:%d: ", p.file, p.line+n.Line, n.Column)
 }
 
 // warn tells of what is valid, and hardly meant so.
 func (p *parser) warn(n *yaml.Node, format string, args ...any) {
-	if len(p.config.warnings) < maxProblems {
-		text := fmt.Sprintf("%s:%d:%d: "+format, append([]any{p.file, p.line + n.Line, n.Column}, args...)...)
-		p.config.warnings = append(p.config.warnings, text)
-	}
+	p.config.warn(p.at(n) + fmt.Sprintf(format, args...))
 }
 
 func (p *parser) parse(text []byte) {

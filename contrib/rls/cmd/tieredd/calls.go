@@ -1,13 +1,59 @@
 package main
 
 import (
+	"context"
+	"log/slog"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/stats"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 )
+
+// fullConnections says that a connection has as many calls open as it may have: its further calls
+// wait at the client, and Envoy gives up those that wait for longer than its timeout.
+type fullConnections struct {
+	most int64
+	log  *slog.Logger
+	said atomic.Int64 // Unix nanoseconds
+}
+
+type openCalls struct{} // the key of a connection's *atomic.Int64
+
+// TagConn implements stats.Handler, as the other methods do.
+func (*fullConnections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return context.WithValue(ctx, openCalls{}, new(atomic.Int64))
+}
+
+// TagRPC changes nothing.
+func (*fullConnections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// HandleConn changes nothing.
+func (*fullConnections) HandleConn(context.Context, stats.ConnStats) {}
+
+// HandleRPC counts the calls of a connection.
+func (f *fullConnections) HandleRPC(ctx context.Context, event stats.RPCStats) {
+	open, ok := ctx.Value(openCalls{}).(*atomic.Int64)
+	if !ok {
+		return
+	}
+	switch event.(type) {
+	case *stats.Begin:
+		if open.Add(1) < f.most {
+			return
+		}
+		now, last := time.Now().UnixNano(), f.said.Load()
+		if (last == 0 || now-last >= int64(time.Minute)) && f.said.CompareAndSwap(last, now) {
+			f.log.Warn("a connection has as many calls open as TIERED_MAX_STREAMS: its others wait at the client", "TIERED_MAX_STREAMS", f.most)
+		}
+	case *stats.End:
+		open.Add(-1)
+	}
+}
 
 // callCounts has the calls of the gRPC service and of /json by their outcome, so that a graph of
 // them agrees with Envoy's.

@@ -113,6 +113,7 @@ func (v *server) use(ctx context.Context, r *draft) {
 	if ctx.Err() != nil {
 		return
 	}
+	first := v.service.Config() == nil
 	if r.err == nil {
 		func() {
 			defer filechanges.Survive(&r.err)
@@ -124,7 +125,7 @@ func (v *server) use(ctx context.Context, r *draft) {
 	if ctx.Err() != nil {
 		return
 	}
-	if r.err != nil || v.configured { // the first one is no reload
+	if r.err != nil || !first { // the first one is no reload
 		v.group.CountReload(r.err)
 	}
 	if r.err != nil {
@@ -135,7 +136,10 @@ func (v *server) use(ctx context.Context, r *draft) {
 	if all := r.config.Warnings(); all != nil {
 		v.log.Warn("rules that may never be met", "rules", len(all), "first", all[0])
 	}
-	v.become(&v.configured)
+	v.mu.Lock()
+	v.configured = !v.NeedDomain || len(r.config.Domains()) > 0
+	v.mu.Unlock()
+	v.become(nil)
 }
 
 // later returns when a file was written, if that is later.

@@ -2,12 +2,15 @@ package main_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -219,4 +222,37 @@ func TestDrainDelay(t *testing.T) {
 		}
 	}
 	p.terminate(t)
+}
+
+// An Envoy that opens 20 000 streams has TIERED_MAX_STREAMS of them: the others wait at the client.
+// The log says so once, others are answered, and so is it when it has let them go.
+func TestTwentyThousandStreams(t *testing.T) {
+	p := start(t, limits)
+	conn := fatal.Get(grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var open atomic.Int64
+	var all sync.WaitGroup
+	for range 20_000 {
+		all.Go(func() { // a call without its request
+			if _, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, pb.RateLimitService_ShouldRateLimit_FullMethodName); err == nil {
+				open.Add(1)
+			}
+		})
+	}
+	const told = "a connection has as many calls open as TIERED_MAX_STREAMS"
+	eventually(t, "the log says so", func() bool { return p.told(told) > 0 })
+	p.play(t, [2]string{"shop | user=a", "OK | OK 99/100"})
+	if n := open.Load(); n > 1100 { // a client may open 100 before it hears of the bound
+		t.Errorf("%d streams are open", n)
+	}
+	cancel()
+	all.Wait()
+	q := *p
+	q.client = pb.NewRateLimitServiceClient(conn)
+	q.play(t, [2]string{"shop | user=a", "OK | OK 98/100"})
+	if n := p.told(told); n != 1 {
+		t.Errorf("it is told %d times", n)
+	}
 }

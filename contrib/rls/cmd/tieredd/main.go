@@ -1,5 +1,6 @@
 // Command tieredd is a rate limit service for Envoy, in place of envoyproxy/ratelimit. It takes its
-// settings from the environment, and its limits from the files of a directory, which it follows.
+// settings from the environment, and its limits from the files of a directory or from a control
+// plane, which it follows.
 //
 //	tieredd                  serve
 //	tieredd check DIRECTORY  read the configuration in a directory, and say what is wrong
@@ -116,7 +117,7 @@ type server struct {
 	last      draft // the last reading, if it is not used yet
 
 	mu         sync.Mutex
-	configured bool        // has a configuration
+	configured bool        // has a configuration, or needs none
 	reached    bool        // Redis has answered once
 	draining   bool        // takes no more calls
 	ready      atomic.Bool // configured and reached, and is not draining
@@ -139,6 +140,7 @@ func newServer(s settings) (*server, error) {
 		return nil, err
 	}
 	v := &server{settings: s, log: s.logger(level), health: health.NewServer(), readFiles: read}
+	v.configured = s.Force && !s.NeedDomain
 	v.become(nil)
 	store, closeStore, err := s.store()
 	if err != nil {
@@ -234,7 +236,13 @@ func (v *server) linger(ctx context.Context) {
 // follow reads the configuration, and reads it again when it changes, until ctx ends.
 func (v *server) follow(ctx context.Context) {
 	go v.reach(ctx)
-	v.start(ctx)
+	reload := v.reload
+	if v.xds() {
+		go (&controlPlane{server: v}).follow(ctx)
+		reload = func(context.Context) {}
+	} else {
+		v.start(ctx)
+	}
 	tick := time.NewTicker(time.Second) // a ConfigMap takes a minute to arrive
 	defer tick.Stop()
 	for {
@@ -242,7 +250,7 @@ func (v *server) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			v.reload(ctx)
+			reload(ctx)
 			v.reloadIdentity()
 		}
 	}
@@ -294,6 +302,9 @@ func (v *server) reloadIdentity() {
 		v.log.Error("the certificates are not used", "error", err)
 	case is == filechanges.Changed:
 		v.log.Info("new certificates are used")
+	}
+	if err := v.identity.expired(); err != nil {
+		v.log.Error("clients refuse GRPC_SERVER_TLS_CERT", "error", err)
 	}
 }
 
@@ -350,6 +361,7 @@ func (v *server) grpcOptions() []grpc.ServerOption {
 	o := []grpc.ServerOption{
 		rls.ServerOption(),
 		grpc.StatsHandler(v.service.StatsHandler()),
+		grpc.StatsHandler(&fullConnections{most: int64(v.MaxStreams), log: v.log}),
 		grpc.MaxConcurrentStreams(uint32(v.MaxStreams)),
 		grpc.MaxRecvMsgSize(v.MaxMessage),
 		// Windows of a fixed size. To adapt them, gRPC sends a ping for almost every call, which

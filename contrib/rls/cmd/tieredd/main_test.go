@@ -382,7 +382,18 @@ func TestSettings(t *testing.T) {
 			"redis://redis:6379?pool_size=10",
 		},
 		{map[string]string{"BACKEND_TYPE": "memcache"}, `BACKEND_TYPE is "memcache": must be "redis" or not set`},
-		{map[string]string{"CONFIG_TYPE": "GRPC_XDS_SOTW"}, `CONFIG_TYPE is "GRPC_XDS_SOTW": must be "FILE"`},
+		{map[string]string{"CONFIG_TYPE": "HTTP"}, `CONFIG_TYPE is "HTTP": must be FILE or GRPC_XDS_SOTW`},
+		{map[string]string{"CONFIG_TYPE": "grpc_xds_sotw"}, ""},
+		{ofXDS("CONFIG_GRPC_XDS_SERVER_URL", "http://a:1"), `CONFIG_GRPC_XDS_SERVER_URL is "http://a:1": must be a host and a port`},
+		{ofXDS("CONFIG_GRPC_XDS_NODE_METADATA", "a=b,c"), `CONFIG_GRPC_XDS_NODE_METADATA has "c": must be name=value`},
+		{ofXDS("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "a b:c"), `ADDITIONAL_HEADERS has the name "a b": must be a header`},
+		{ofXDS("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "grpc-a:c"), `ADDITIONAL_HEADERS has the name "grpc-a": must be a header`},
+		{ofXDS("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "/a"), `CONFIG_GRPC_XDS_CLIENT_TLS_CERT is "/a" and CONFIG_GRPC_XDS_CLIENT_TLS_KEY is "": must be set both`},
+		{ofXDS("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/ca"), `CONFIG_GRPC_XDS_SERVER_USE_TLS is false, and "/ca" is set for TLS: must be true`},
+		{ofXDS("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "2m"), "XDS_CLIENT_BACKOFF_MAX_INTERVAL is 1m0s: must be 2m0s to 24h0m0s"},
+		{ofXDS("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "NaN"), "XDS_CLIENT_BACKOFF_RANDOM_FACTOR is NaN: must be 0 to 100"},
+		{ofXDS("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "0"), "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL is 0s: must be 10ms to 1h0m0s"},
+		{ofXDS("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "7"), "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES is 7: must be 0, for 4 MiB, or 1024 to 1073741824"},
 		{map[string]string{"REDIS_URL": "h:1", "REDIS_SOCKET_TYPE": "tls", "REDIS_TLS_CACERT": "/ca"}, `REDIS_TLS_CACERT is "/ca": must be ""`},
 		{map[string]string{"REDIS_URL": "rediss://h:1", "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION": "true"}, `VERIFICATION is "true": must be "false"`},
 		{ // without TLS it asks for nothing
@@ -420,6 +431,11 @@ func TestSettings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// ofXDS is an environment with a control plane, in which one variable is wrong.
+func ofXDS(name, value string) map[string]string {
+	return map[string]string{"CONFIG_TYPE": "GRPC_XDS_SOTW", name: value}
 }
 
 // check lists the rules as they are understood, and warns of those that can never be met. What else

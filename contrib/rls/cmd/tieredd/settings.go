@@ -42,6 +42,26 @@ type settings struct {
 	AppDirectory string `env:"RUNTIME_APPDIRECTORY" envDefault:"config"`
 	Merge        bool   `env:"MERGE_DOMAIN_CONFIG"`
 
+	ConfigType string `env:"CONFIG_TYPE" envDefault:"FILE"`
+	Force      bool   `env:"FORCE_START_WITHOUT_INITIAL_CONFIG"`
+	NeedDomain bool   `env:"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"`
+
+	XDSServer        string            `env:"CONFIG_GRPC_XDS_SERVER_URL" envDefault:"localhost:18000"`
+	XDSNode          string            `env:"CONFIG_GRPC_XDS_NODE_ID" envDefault:"default"`
+	XDSMetadata      string            `env:"CONFIG_GRPC_XDS_NODE_METADATA"`
+	XDSHeaders       map[string]string `env:"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"`
+	XDSRetry         time.Duration     `env:"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL" envDefault:"3s"`
+	XDSTLS           bool              `env:"CONFIG_GRPC_XDS_SERVER_USE_TLS"`
+	XDSCert          string            `env:"CONFIG_GRPC_XDS_CLIENT_TLS_CERT"`
+	XDSKey           string            `env:"CONFIG_GRPC_XDS_CLIENT_TLS_KEY"`
+	XDSCA            string            `env:"CONFIG_GRPC_XDS_SERVER_TLS_CACERT"`
+	XDSName          string            `env:"CONFIG_GRPC_XDS_SERVER_TLS_SAN"`
+	XDSBackoff       time.Duration     `env:"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL" envDefault:"10s"`
+	XDSBackoffMax    time.Duration     `env:"XDS_CLIENT_BACKOFF_MAX_INTERVAL" envDefault:"60s"`
+	XDSBackoffFactor float64           `env:"XDS_CLIENT_BACKOFF_RANDOM_FACTOR" envDefault:"0.5"`
+	XDSBackoffJitter bool              `env:"XDS_CLIENT_BACKOFF_JITTER" envDefault:"true"`
+	XDSMaxMessage    int               `env:"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"`
+
 	RedisType   string `env:"REDIS_TYPE" envDefault:"SINGLE"`
 	RedisSocket string `env:"REDIS_SOCKET_TYPE" envDefault:"unix"`
 	RedisURL    string `env:"REDIS_URL"`
@@ -83,7 +103,6 @@ type settings struct {
 // value that asks for nothing.
 var foreign = []struct{ name, harmless string }{
 	{"BACKEND_TYPE", "redis"},
-	{"CONFIG_TYPE", "FILE"},
 	{"GRPC_UDS", ""},
 	{"REDIS_TLS_CACERT", ""},
 	{"REDIS_TLS_CLIENT_CERT", ""},
@@ -112,6 +131,12 @@ func readSettings() (s settings, err error) {
 	}
 	if _, err := s.level(); err != nil {
 		all = append(all, err)
+	}
+	switch {
+	case s.xds():
+		s.checkXDS(bad)
+	case !strings.EqualFold(s.ConfigType, "FILE"):
+		bad("CONFIG_TYPE is %q: must be FILE or GRPC_XDS_SOTW", s.ConfigType)
 	}
 	if s.TLS && (s.Certificate == "" || s.Key == "") {
 		bad("GRPC_SERVER_USE_TLS is true: GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY must be set")
@@ -159,6 +184,9 @@ func readSettings() (s settings, err error) {
 	}
 	return s, errors.Join(all...)
 }
+
+// xds reports whether the configuration comes from a control plane.
+func (s settings) xds() bool { return strings.EqualFold(s.ConfigType, "GRPC_XDS_SOTW") }
 
 // directory is where the configuration is.
 func (s settings) directory() string { return filepath.Join(s.Root, s.Subdirectory, s.AppDirectory) }

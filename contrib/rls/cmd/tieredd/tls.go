@@ -24,6 +24,21 @@ type identity struct {
 	settings
 	files  filechanges.Files
 	config atomic.Pointer[tls.Config]
+	told   *tls.Config // whose certificate has expired, as the log says
+}
+
+// expired returns an error if the certificate has expired since it was last asked. It is used on:
+// clients refuse it, and nothing else would be better for them.
+func (i *identity) expired() error {
+	c := i.config.Load()
+	if c == nil || c == i.told {
+		return nil
+	}
+	err := expired(c.Certificates[0])
+	if err != nil {
+		i.told = c
+	}
+	return err
 }
 
 // start reads the files for the first time, and uses them.

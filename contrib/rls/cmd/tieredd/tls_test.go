@@ -232,6 +232,15 @@ func TestMutualTLS(t *testing.T) {
 	if code := after.call(p); code != codes.OK {
 		t.Errorf("after a mistake in the files: %v", code)
 	}
+	gone := files(ours)
+	gone["tls.crt"], gone["tls.key"] = ours.issue(t, "tieredd", past)
+	s.put(t, gone)
+	const expired = "clients refuse GRPC_SERVER_TLS_CERT"
+	eventually(t, "it is told that the certificate has expired", func() bool { return p.told(expired) > 0 })
+	time.Sleep(1500 * time.Millisecond) // it has looked again
+	if n := p.told(expired); n != 1 {
+		t.Errorf("it is told %d times that the certificate has expired", n)
+	}
 	s.put(t, files(ours))
 	eventually(t, "the mistake is mended", func() bool { return before.call(p) == codes.OK })
 }
