@@ -34,17 +34,21 @@ func (v *server) handlers() (public, private http.Handler, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	health := func(w http.ResponseWriter, _ *http.Request) {
-		if !v.ready.Load() {
-			http.Error(w, "not ready", http.StatusServiceUnavailable)
-			return
+	health := func(is func() bool, no string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			if !is() {
+				http.Error(w, no, http.StatusServiceUnavailable)
+				return
+			}
+			_, _ = io.WriteString(w, "OK\n")
 		}
-		_, _ = io.WriteString(w, "OK\n")
 	}
 	open := http.NewServeMux()
-	open.HandleFunc("/healthcheck", health) // of envoyproxy/ratelimit, as /json: with any method
-	open.HandleFunc("GET /readyz", health)
-	open.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "OK\n") })
+	// /healthcheck is of envoyproxy/ratelimit, as /json: with any method. Envoy Gateway restarts a
+	// pod by it, which mends neither a Redis that is away nor a control plane.
+	open.HandleFunc("/healthcheck", health(func() bool { return !v.ended.Load() }, "draining"))
+	open.HandleFunc("GET /readyz", health(v.ready.Load, "not ready"))
+	open.HandleFunc("GET /healthz", health(func() bool { return true }, ""))
 	open.Handle("/v1/", v.guard(v.whenConfigured(api)))
 	open.Handle("/json", v.guard(http.HandlerFunc(v.json)))
 

@@ -121,6 +121,7 @@ type server struct {
 	reached    bool        // Redis has answered once
 	draining   bool        // takes no more calls
 	ready      atomic.Bool // configured and reached, and is not draining
+	ended      atomic.Bool // draining
 }
 
 // serve serves until ctx ends, and then drains: it reports that it is not healthy, serves on for
@@ -318,6 +319,7 @@ func (v *server) become(what *bool) {
 	}
 	ready := v.configured && v.reached && !v.draining
 	v.ready.Store(ready)
+	v.ended.Store(v.draining)
 	is := healthpb.HealthCheckResponse_NOT_SERVING
 	if ready {
 		is = healthpb.HealthCheckResponse_SERVING

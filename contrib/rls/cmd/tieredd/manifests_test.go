@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
@@ -164,13 +165,50 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 }
 
-// The command in the Dockerfile names what there is. It is not run: that compiles all again without
-// cgo.
-func TestDockerfile(t *testing.T) {
-	text := fatal.Get(os.ReadFile("../../Dockerfile"))(t)
-	m := regexp.MustCompile(`RUN cd (\S+) && CGO_ENABLED=0 go build .* (\./cmd/\S+)\n`).FindSubmatch(text)
-	if m == nil {
-		t.Fatal("no command builds it")
+// The base, and an overlay that changes the image and the namespace as a user's does, render to
+// manifests that are all valid. kustomize is a library here, so no kubectl is needed.
+func TestKustomization(t *testing.T) {
+	const image, namespace = "registry.example.org/tieredd:2", "limits"
+	fs := filesys.MakeFsOnDisk()
+	dir := fatal.Get(filepath.Abs("../../kubernetes"))(t)
+	overlay := t.TempDir()
+	base := fatal.Get(filepath.Rel(fatal.Get(filepath.EvalSymlinks(overlay))(t), dir))(t)
+	_, block := page(t, "resources:\n")
+	block = strings.Replace(block, "github.com/tiered-limiter/tiered-limiter/contrib/rls/kubernetes?ref=v0.1.0", base, 1)
+	fatal.If(t, os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(block), 0o600))
+	for _, at := range []string{dir, overlay} {
+		rendered := fatal.Get(krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(fs, at))(t)
+		kinds := map[string]int{}
+		for _, r := range rendered.Resources() {
+			text := string(fatal.Get(r.AsYAML())(t))
+			kind := r.GetKind()
+			kinds[kind]++
+			if at == overlay && r.GetNamespace() != namespace {
+				t.Errorf("%s is in the namespace %q", r.CurId(), r.GetNamespace())
+			}
+			switch kind {
+			case "Deployment":
+				c := decode[appsv1.Deployment](t, text).Spec.Template.Spec.Containers[0]
+				if at == overlay && c.Image != image || c.Command != nil {
+					t.Errorf("the container is %s %v", c.Image, c.Command)
+				}
+			case "Service":
+				decode[corev1.Service](t, text)
+			case "ConfigMap":
+				decode[corev1.ConfigMap](t, text)
+			case "HorizontalPodAutoscaler":
+				decode[autoscalingv2.HorizontalPodAutoscaler](t, text)
+			case "PodDisruptionBudget":
+				decode[policyv1.PodDisruptionBudget](t, text)
+			case "NetworkPolicy":
+				decode[networkingv1.NetworkPolicy](t, text)
+			default:
+				t.Errorf("a %s", kind)
+			}
+		}
+		want := map[string]int{"Deployment": 1, "Service": 2, "ConfigMap": 1, "HorizontalPodAutoscaler": 1, "PodDisruptionBudget": 1, "NetworkPolicy": 1}
+		if !maps.Equal(kinds, want) {
+			t.Errorf("%v, want %v", kinds, want)
+		}
 	}
-	fatal.Get(os.Stat(filepath.Join("../../../..", string(m[1]), string(m[2]), "main.go")))(t)
 }

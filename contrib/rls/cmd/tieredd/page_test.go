@@ -153,7 +153,7 @@ func tokenOfPage(t *testing.T) string {
 func TestPageOfManifests(t *testing.T) {
 	all, _ := page(t, "")
 	files, err := filepath.Glob("../../kubernetes/*.yaml")
-	if err != nil || len(files) != 3 {
+	if err != nil || len(files) != 4 {
 		t.Fatal(files, err)
 	}
 	for _, f := range files {

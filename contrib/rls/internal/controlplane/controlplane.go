@@ -111,8 +111,14 @@ func (p *Plane) Restart(t *testing.T) {
 	p.listen(t, p.Address)
 }
 
-// Set makes all that the control plane sends.
+// Set makes all that the control plane sends to Node.
 func (p *Plane) Set(t *testing.T, version string, all ...*pb.RateLimitConfig) {
+	t.Helper()
+	p.SetFor(t, Node, version, all...)
+}
+
+// SetFor is Set for another node.
+func (p *Plane) SetFor(t *testing.T, node, version string, all ...*pb.RateLimitConfig) {
 	t.Helper()
 	var resources []types.Resource
 	for _, c := range all {
@@ -120,7 +126,7 @@ func (p *Plane) Set(t *testing.T, version string, all ...*pb.RateLimitConfig) {
 	}
 	s, err := cache.NewSnapshot(version, map[resource.Type][]types.Resource{resource.RateLimitConfigType: resources})
 	if err == nil {
-		err = p.cache.SetSnapshot(t.Context(), Node, s)
+		err = p.cache.SetSnapshot(t.Context(), node, s)
 	}
 	if err != nil {
 		t.Fatal(err)
