@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"crypto/tls"
 	"errors"
 	"maps"
 	"net"
@@ -62,8 +63,7 @@ const maxNumber = 1 << 20
 //
 // With TLS a server must present a certificate for the host in the URL, signed by an authority that
 // the operating system trusts. On Linux SSL_CERT_FILE names a file with other authorities. A URL
-// cannot name an authority or a client certificate: use [NewRedis] and a client with a TLSConfig
-// for those.
+// cannot name an authority or a client certificate: [RedisOptions.TLS] has those.
 //
 // NOTE: a character in a user or password that is neither a letter nor a digit must be
 // percent-encoded: / is %2F, @ is %40.
@@ -71,14 +71,23 @@ const maxNumber = 1 << 20
 // Errors say which part of the URL breaks which rule. They repeat nothing of the URL, because a
 // mistake may put the password anywhere.
 func Open(rawURL string, o *RedisOptions) (*Redis, error) {
-	client, err := open(rawURL)
+	var t *tls.Config
+	if o != nil {
+		t = o.TLS
+	}
+	client, err := open(rawURL, t)
 	if err != nil {
 		if o != nil {
 			err = errors.Join(err, checkPrefix(o.Prefix))
 		}
 		return nil, err
 	}
-	s := NewRedis(client, o)
+	plain := RedisOptions{}
+	if o != nil {
+		plain = *o
+	}
+	plain.TLS = nil
+	s := NewRedis(client, &plain)
 	s.own, s.lanes.borrowed = client.Close, false
 	if err := s.check(); err != nil {
 		return nil, errors.Join(err, client.Close())
@@ -88,7 +97,7 @@ func Open(rawURL string, o *RedisOptions) (*Redis, error) {
 
 // schemes says how a URL with a scheme is parsed.
 var schemes = map[string]struct {
-	parse func(*url.URL) (redis.UniversalClient, error)
+	parse func(*url.URL, *tls.Config) (redis.UniversalClient, error)
 	plain string // the scheme as go-redis knows it
 }{
 	"redis":           {openSingle, "redis"},
@@ -104,7 +113,7 @@ var schemes = map[string]struct {
 
 const allSchemes = "rediss, unix, sentinel, rediss+sentinel, cluster or rediss+cluster"
 
-func open(rawURL string) (redis.UniversalClient, error) {
+func open(rawURL string, t *tls.Config) (redis.UniversalClient, error) {
 	if strings.Contains(rawURL, "#") {
 		return nil, errURL("it has a fragment; a # in user or password must be written %23")
 	}
@@ -122,8 +131,25 @@ func open(rawURL string) (redis.UniversalClient, error) {
 	if err := checkURL(u); err != nil {
 		return nil, err
 	}
+	if t != nil && scheme.plain != "rediss" {
+		return nil, errURL("it has no TLS, and RedisOptions.TLS is set: its scheme must begin with rediss")
+	}
 	u.Scheme = scheme.plain
-	return scheme.parse(u)
+	return scheme.parse(u, t)
+}
+
+// withTLS returns the TLS of a URL, which is nil or has the name of the server, or ours with that name
+// if it has none.
+func withTLS(ofURL, ours *tls.Config) *tls.Config {
+	if ofURL == nil || ours == nil {
+		return ofURL
+	}
+	t := ours.Clone()
+	t.InsecureSkipVerify = t.InsecureSkipVerify || ofURL.InsecureSkipVerify
+	if t.ServerName == "" {
+		t.ServerName = ofURL.ServerName
+	}
+	return t
 }
 
 // errURL says what is wrong with a URL. The problem must not contain a part of the URL.
@@ -179,19 +205,19 @@ func isPort(s string) bool {
 	return err == nil && n > 0
 }
 
-func openSingle(u *url.URL) (redis.UniversalClient, error) {
+func openSingle(u *url.URL, t *tls.Config) (redis.UniversalClient, error) {
 	o, err := redis.ParseURL(u.String())
 	if err != nil {
 		return nil, errParse(err)
 	}
-	o.ContextTimeoutEnabled = true
+	o.ContextTimeoutEnabled, o.TLSConfig = true, withTLS(o.TLSConfig, t)
 	fill([...]*int{&o.MaxRetries, &o.DialerRetries, &o.PipelinePoolSize},
 		[...]*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout})
 	o.MaintNotificationsConfig = noMaintNotifications()
 	return redis.NewClient(o), nil
 }
 
-func openSentinel(u *url.URL) (redis.UniversalClient, error) {
+func openSentinel(u *url.URL, t *tls.Config) (redis.UniversalClient, error) {
 	o, err := redis.ParseFailoverURL(u.String())
 	if err != nil {
 		return nil, errParse(err)
@@ -199,13 +225,13 @@ func openSentinel(u *url.URL) (redis.UniversalClient, error) {
 	if o.MasterName == "" {
 		return nil, errURL("a sentinel URL needs the parameter master_name")
 	}
-	o.ContextTimeoutEnabled = true
+	o.ContextTimeoutEnabled, o.TLSConfig = true, withTLS(o.TLSConfig, t)
 	fill([...]*int{&o.MaxRetries, &o.DialerRetries, &o.PipelinePoolSize},
 		[...]*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout}) // a failover client has no maintenance notifications
 	return redis.NewFailoverClient(o), nil
 }
 
-func openCluster(u *url.URL) (redis.UniversalClient, error) {
+func openCluster(u *url.URL, t *tls.Config) (redis.UniversalClient, error) {
 	if strings.Trim(u.Path, "/") != "" {
 		return nil, errURL("a cluster has no numbered databases, so its URL has no path; a / in user or " +
 			"password must be written %2F")
@@ -214,7 +240,7 @@ func openCluster(u *url.URL) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, errParse(err)
 	}
-	o.ContextTimeoutEnabled = true
+	o.ContextTimeoutEnabled, o.TLSConfig = true, withTLS(o.TLSConfig, t)
 	fill([...]*int{&o.MaxRetries, &o.DialerRetries, &o.PipelinePoolSize},
 		[...]*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout})
 	o.MaintNotificationsConfig = noMaintNotifications()

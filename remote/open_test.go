@@ -1,6 +1,9 @@
 package remote_test
 
 import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
 	"context"
 	"errors"
 	"math"
@@ -147,6 +150,42 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want something on %q", u, err, want)
 		}
+	}
+}
+
+// The TLS of RedisOptions is that of every kind of client whose URL has TLS, for the URL's host
+// unless it names another. Elsewhere it would change nothing, so it is refused.
+func TestOpenWithTLS(t *testing.T) {
+	for u, name := range map[string]string{"rediss://h:1": "", "rediss+sentinel://h:1?master_name=m": "", "rediss+cluster://h:1": "", "rediss://h:2": "other"} {
+		pool := x509.NewCertPool()
+		given := &tls.Config{RootCAs: pool, ServerName: name, MinVersion: tls.VersionTLS13}
+		s, err := remote.Open(u, &remote.RedisOptions{TLS: given})
+		if err != nil {
+			t.Errorf("%s: %v", u, err)
+			continue
+		}
+		var is *tls.Config
+		switch c := s.Client().(type) {
+		case *redis.Client:
+			is = c.Options().TLSConfig
+		case *redis.ClusterClient:
+			is = c.Options().TLSConfig
+		}
+		if is == nil || is.RootCAs != pool || is.MinVersion != tls.VersionTLS13 || is.ServerName != cmp.Or(name, "h") || given.ServerName != name {
+			t.Errorf("%s: %+v", u, is)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	o := &remote.RedisOptions{TLS: &tls.Config{MinVersion: tls.VersionTLS12}}
+	if _, err := remote.Open("redis://h:1", o); err == nil || !strings.Contains(err.Error(), "its scheme must begin with rediss") {
+		t.Errorf("a URL without TLS: %v", err)
+	}
+	c := redis.NewClient(&redis.Options{Addr: "h:1"})
+	defer c.Close()
+	if err := remote.Check(remote.NewRedis(c, o)); err == nil || !strings.Contains(err.Error(), "RedisOptions.TLS is set: must be nil") {
+		t.Errorf("NewRedis: %v", err)
 	}
 }
 

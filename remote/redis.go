@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"reflect"
 	"sync/atomic"
@@ -50,6 +51,11 @@ type RedisOptions struct {
 	//
 	// Changing it starts new, full buckets for all keys up to 200 bytes.
 	HashKeys bool
+
+	// TLS, if not nil, is the TLS of Open for a URL with TLS: authorities, a client certificate.
+	// Without a ServerName it is that of the URL. A client given to NewRedis has its own, so there
+	// it must be nil.
+	TLS *tls.Config
 }
 
 // NewRedis returns a store that uses the client c, with any settings. [Redis.Close] leaves c open.
@@ -86,6 +92,9 @@ func NewRedis(c redis.UniversalClient, o *RedisOptions) *Redis {
 		}
 	}
 	s.broken = checkPrefix(s.names.prefix)
+	if o != nil && o.TLS != nil {
+		s.broken = errors.Join(s.broken, errors.New("remote: RedisOptions.TLS is set: must be nil for NewRedis, whose client has its own"))
+	}
 	if isNil(c) {
 		s.broken = errors.Join(s.broken, errors.New("remote: the Redis client is nil: must be made by redis.NewClient or its like, or by remote.Open"))
 		return s

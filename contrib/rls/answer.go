@@ -7,7 +7,6 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // answer makes the answer from what was decided.
@@ -15,36 +14,33 @@ func (s *Service) answer(r *pb.RateLimitRequest, checks []check) *pb.RateLimitRe
 	out := &pb.RateLimitResponse{
 		OverallCode: pb.RateLimitResponse_OK, Statuses: make([]*pb.RateLimitResponse_DescriptorStatus, len(checks)),
 	}
-	refused := false
+	refused, quotas, usedUp := false, 0, 0           // quotas are descriptors in quota mode
 	var least *pb.RateLimitResponse_DescriptorStatus // the headers are of it
-	var violations []*structpb.Value
 	for i := range checks {
 		c := &checks[i]
 		is := c.status(s.now())
 		out.Statuses[i] = is
 		over := is.GetCode() == pb.RateLimitResponse_OVER_LIMIT
-		quota := over && s.quota(c)
+		if s.quota(c) {
+			if quotas++; over {
+				usedUp++
+			}
+		}
 		switch {
-		case over && !quota:
+		case over && !s.quota(c):
 			if refused = true; !c.refused || least == nil {
 				least = is
 			}
 		case c.limiter != nil && !refused && (least == nil || is.GetLimitRemaining() < least.GetLimitRemaining()):
 			least = is
 		}
-		if quota {
-			violations = append(violations, structpb.NewNumberValue(float64(i)))
-			out.Statuses[i] = &pb.RateLimitResponse_DescriptorStatus{ // without a time, as in envoyproxy/ratelimit
-				Code: pb.RateLimitResponse_OK, CurrentLimit: is.GetCurrentLimit(), LimitRemaining: is.GetLimitRemaining(),
-			}
-		}
 	}
-	if refused && !s.options.Shadow {
+	if refused = refused || quotas > 0 && quotas == usedUp; refused && !s.options.Shadow {
 		out.OverallCode = pb.RateLimitResponse_OVER_LIMIT
 	}
 	s.calls.answered(out.OverallCode, checks)
 	if s.options.Metadata {
-		out.DynamicMetadata = metadataOf(r, checks, out.Statuses, violations)
+		out.DynamicMetadata = metadataOf(r, checks, out.Statuses)
 	}
 	if h := s.options.Headers; h != nil && least != nil {
 		out.ResponseHeadersToAdd = []*core.HeaderValue{

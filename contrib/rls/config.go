@@ -15,6 +15,7 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -53,11 +54,26 @@ type node struct {
 	share     string           // with share_threshold: the value that all values of the wildcard count as
 }
 
-// wildcard is a child whose value ends with an asterisk: any characters, or none. Other asterisks
-// are as they are.
+// wildcard is a child whose value has asterisks: each is any characters, or none.
 type wildcard struct {
-	prefix string // of key_value
-	child  *node
+	parts []string // of key_value, between the asterisks
+	child *node
+}
+
+// takes reports whether a key_value has the parts one after the other: the first at its beginning,
+// and the last at its end.
+func (w *wildcard) takes(name string) bool {
+	last := len(w.parts) - 1
+	rest, ok := strings.CutPrefix(name, w.parts[0])
+	if !ok {
+		return false
+	}
+	for _, part := range w.parts[1:last] { // the first place leaves the most for the others
+		if _, rest, ok = strings.Cut(rest, part); !ok {
+			return false
+		}
+	}
+	return strings.HasSuffix(rest, w.parts[last])
 }
 
 // rule is a limit of the configuration. It does not change, but for looked.
@@ -69,8 +85,9 @@ type rule struct {
 	also      []*pb.RateLimitResponse_RateLimit // further limits, as policy.Also has them
 	unlimited bool
 	quota     bool
-	replaces  []string // names of other rules that do not count if this one does
-	fields    int      // that the file has of it
+	metadata  *structpb.Struct // for the answer, if the descriptor is within the limit
+	replaces  []string         // names of other rules that do not count if this one does
+	fields    int              // that the file has of it
 
 	refusedCount *bool       // hits that are refused count; nil if the file does not say
 	looked       atomic.Bool // it was asked with 0 hits: the hits come when they are known
@@ -306,9 +323,9 @@ func (d *domain) find(entries []*entry, values []string) (*node, []string) {
 		next := at.children[e.GetKey()+"_"+value]
 		if next == nil {
 			if name := e.GetKey() + "_" + value; len(at.wildcards) > 0 {
-				for _, w := range at.wildcards {
-					if strings.HasPrefix(name, w.prefix) {
-						next = w.child
+				for i := range at.wildcards {
+					if at.wildcards[i].takes(name) {
+						next = at.wildcards[i].child
 						break
 					}
 				}

@@ -36,9 +36,11 @@ func TestMistakes(t *testing.T) {
 			`a.yaml:2:1: "rate" is not a field here: must be one of domain, descriptors, tiered`,
 			`a.yaml:5:3: "limit" is not a field here: must be one of key,`,
 		}},
-		{"fields of later versions", "domain: d\ndescriptors:\n- key: k\n  metadata: {owner: me}", []string{
-			`a.yaml:4:3: "metadata" is not a field here`,
+		{"metadata", "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: day}, metadata: 7}\n- {key: l, rate_limit: {unit: day}, metadata: {a: .nan, [b]: c, <<: 1}}", []string{
+			`a.yaml:3:47: "7": must be fields with values`, `a.yaml:4:51: ".nan": must be a number that JSON has`,
+			`a.yaml:4:57: a list: must be a name`, `a.yaml:4:65: "<<": must be a name`,
 		}},
+		{"metadata without an end", "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: day}, metadata: &m {a: *m}}", []string{"must be within at most 31"}},
 		{"own settings of the domain", "domain: d\ntiered: {together: 7, apart: true}", []string{
 			`a.yaml:2:20: "7": must be true or false`, `a.yaml:2:23: "apart" is not a field here: must be one of together`,
 		}},
@@ -67,8 +69,7 @@ func TestMistakes(t *testing.T) {
 			`a.yaml:5:38: name is "me", the limit's own: must be that of another`, "a.yaml:5:50: name is empty",
 		}},
 		{"share_threshold", "domain: d\ndescriptors:\n- {key: a, value: b, share_threshold: true}\n- {key: a, value: 'b*c', share_threshold: true}", []string{
-			`a.yaml:3:39: share_threshold is true, but value has no asterisk at its end`,
-			`a.yaml:4:43: share_threshold is true, but value has no asterisk at its end`,
+			`a.yaml:3:39: share_threshold is true, but value has no asterisk: must have one`,
 		}},
 		{"own settings", "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 5}\n" +
 			"  tiered: {algorithm: leaky, burst: 7, fail_mode: maybe}\n- {key: b, tiered: {burst: 1}}", []string{

@@ -19,16 +19,11 @@ func printable(text string) string {
 }
 
 // metadataOf returns the dynamic metadata that envoyproxy/ratelimit answers with: what was asked,
-// and violations, the places of the descriptors in quota mode that are over their limits. Envoy can
-// write it into its access log. "decision" of a descriptor is ours: what was decided about it.
-//
-// quotaModeEnabled is about rules of the file, as in envoyproxy/ratelimit: Options.Quota does not
-// make it true.
-func metadataOf(
-	r *pb.RateLimitRequest, checks []check, statuses []*pb.RateLimitResponse_DescriptorStatus, violations []*structpb.Value,
-) *structpb.Struct {
+// and the metadata of the rules whose limits the descriptors are within. Envoy can write it into its
+// access log. "decision" of a descriptor is ours: what was decided about it.
+func metadataOf(r *pb.RateLimitRequest, checks []check, statuses []*pb.RateLimitResponse_DescriptorStatus) *structpb.Struct {
 	var descriptors []*structpb.Value
-	quota := false
+	within := &structpb.Struct{Fields: map[string]*structpb.Value{}}
 	for i, d := range r.GetDescriptors() {
 		var entries []*structpb.Value
 		for _, e := range d.GetEntries() {
@@ -44,19 +39,36 @@ func metadataOf(
 		c := &checks[i]
 		is["decision"] = decisionOf(c, statuses[i])
 		descriptors = append(descriptors, structpb.NewStructValue(&structpb.Struct{Fields: is}))
-		quota = quota || c.limiter != nil && c.rule.quota
+		if c.limiter != nil && statuses[i].GetCode() == pb.RateLimitResponse_OK {
+			merge(within, c.rule.metadata)
+		}
 	}
-	all := map[string]*structpb.Value{
-		"domain": structpb.NewStringValue(printable(r.GetDomain())), "descriptors": listOf(descriptors),
-		"quotaModeEnabled": structpb.NewBoolValue(quota),
-	}
+	all := map[string]*structpb.Value{"domain": structpb.NewStringValue(printable(r.GetDomain())), "descriptors": listOf(descriptors)}
 	if r.GetHitsAddend() > 0 {
 		all["hitsAddend"] = structpb.NewNumberValue(float64(r.GetHitsAddend()))
 	}
-	if violations != nil {
-		all["quotaModeViolations"] = listOf(violations)
+	if len(within.GetFields()) > 0 {
+		all["metadata"] = structpb.NewStructValue(within)
 	}
 	return &structpb.Struct{Fields: all}
+}
+
+// merge adds the fields that a struct does not have. Those that both have as structs are merged. It
+// changes no struct of a rule.
+func merge(to, from *structpb.Struct) {
+	for name, v := range from.GetFields() {
+		both := v.GetStructValue()
+		switch has, ok := to.GetFields()[name]; {
+		case !ok && both != nil:
+			own := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+			merge(own, both)
+			to.Fields[name] = structpb.NewStructValue(own)
+		case !ok:
+			to.Fields[name] = v
+		case both != nil && has.GetStructValue() != nil:
+			merge(has.GetStructValue(), both)
+		}
+	}
 }
 
 // decisionOf tells what was decided about a descriptor: the code, and of its limit the rule as

@@ -34,19 +34,31 @@ func TestMetadataTellsTheDecision(t *testing.T) {
 			t.Errorf("%s: %s, %v, want %s", c.request, got, err, c.want)
 		}
 	}
-	// And what was asked, and which quotas are used up.
-	s = newService(t, remote.NewMemory(), "domain: d\ndescriptors:\n  - {key: a, rate_limit: {unit: year, requests_per_unit: 0}, quota_mode: true}\n",
-		&rls.Options{Metadata: true})
-	answer := fatal.Get(s.ShouldRateLimit(t.Context(), behavior.Request("d +2 | a=x | b=y c=z +3 | b=y limit=5/year")))(t)
-	got := answer.GetDynamicMetadata().AsMap()
-	limited := got["descriptors"].([]any)[2].(map[string]any)
-	limit := limited["limit"].(string) // a text of package proto: its spaces are chance
-	limited["limit"] = "LIMIT"
-	const want = `{"descriptors":[{"decision":{"code":"OK","limit":0,"remaining":0,"rule":"a"},"entries":["a=x"]},` +
-		`{"decision":{"code":"OK"},"entries":["b=y","c=z"],"hitsAddend":3},` +
-		`{"decision":{"code":"OK","limit":5,"remaining":3},"entries":["b=y"],"limit":"LIMIT"}],` +
-		`"domain":"d","hitsAddend":2,"quotaModeEnabled":true,"quotaModeViolations":[0]}`
-	if text := string(fatal.Get(json.Marshal(got))(t)); text != want || !strings.Contains(limit, "requests_per_unit:5") {
-		t.Errorf("%s, of %s, want\n%s", text, limit, want)
+	// And what was asked, with the metadata of the rules that it is within: the first one counts.
+	s = newService(t, remote.NewMemory(), `domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: year, requests_per_unit: 0}, metadata: {lost: true}}
+  - {key: e, rate_limit: {unit: year, requests_per_unit: 9}, metadata: {n: 1.5, deep: {x: [1, null, {y: "1"}]}, only: ~}}
+  - {key: f, rate_limit: {unit: year, requests_per_unit: 9}, metadata: {n: 2, deep: {x: 3, z: yes}}}
+  - {key: g, rate_limit: {unlimited: true}, metadata: {lost: true}}
+`, &rls.Options{Metadata: true})
+	const request = "d +2 | a=x | b=y c=z +3 | b=y limit=5/year | e=x | f=x | g=x"
+	for _, left := range []string{"7", "5"} { // the second answer is as the first
+		answer := fatal.Get(s.ShouldRateLimit(t.Context(), behavior.Request(request)))(t)
+		got := answer.GetDynamicMetadata().AsMap()
+		all := got["descriptors"].([]any)
+		limited := all[2].(map[string]any)
+		limit := limited["limit"].(string) // a text of package proto: its spaces are chance
+		limited["limit"], limited["decision"] = "LIMIT", nil
+		want := `{"descriptors":[{"decision":{"code":"OVER_LIMIT","limit":0,"remaining":0,"rule":"a"},"entries":["a=x"]},` +
+			`{"decision":{"code":"OK"},"entries":["b=y","c=z"],"hitsAddend":3},` +
+			`{"decision":null,"entries":["b=y"],"limit":"LIMIT"},` +
+			`{"decision":{"code":"OK","limit":9,"remaining":` + left + `,"rule":"e"},"entries":["e=x"]},` +
+			`{"decision":{"code":"OK","limit":9,"remaining":` + left + `,"rule":"f"},"entries":["f=x"]},` +
+			`{"decision":{"code":"OK","rule":"g"},"entries":["g=x"]}],` +
+			`"domain":"d","hitsAddend":2,"metadata":{"deep":{"x":[1,null,{"y":"1"}],"z":"yes"},"n":1.5,"only":null}}`
+		if text := string(fatal.Get(json.Marshal(got))(t)); text != want || !strings.Contains(limit, "requests_per_unit:5") {
+			t.Errorf("%s, of %s, want\n%s", text, limit, want)
+		}
 	}
 }

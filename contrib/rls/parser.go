@@ -6,13 +6,17 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
@@ -39,6 +43,7 @@ type parser struct {
 	place    func(line int) string // of a resource; nil for a file
 	line     int                   // lines before the part that is read
 	merges   bool                  // the domain may be there already
+	metrics  bool                  // it is said that it asks for more of them
 	nodes    int
 	depth    int
 	problems []error
@@ -294,7 +299,7 @@ func (p *parser) descriptors(parent *node, path []string, n *yaml.Node) {
 
 func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 	fields := p.fields(n, "key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric",
-		"value_to_metric", "share_threshold", "tiered")
+		"value_to_metric", "share_threshold", "metadata", "tiered")
 	if fields == nil {
 		return
 	}
@@ -320,24 +325,32 @@ func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 	if value != "" {
 		p.doubt(fields["value"], parent, name, value)
 	}
-	if prefix, ok := strings.CutSuffix(name, "*"); ok {
-		parent.wildcards = append(parent.wildcards, wildcard{prefix, child})
+	if strings.Contains(name, "*") {
+		parent.wildcards = append(parent.wildcards, wildcard{strings.Split(name, "*"), child})
 	}
 	if p.truth(fields["share_threshold"]) {
-		if child.share = value; !strings.HasSuffix(value, "*") {
-			p.bad(fields["share_threshold"], "share_threshold is true, but value has no asterisk at its end: must have one")
+		if child.share = value; !strings.Contains(value, "*") {
+			p.bad(fields["share_threshold"], "share_threshold is true, but value has no asterisk: must have one")
 		}
 	}
-	p.truth(fields["detailed_metric"])
-	p.truth(fields["value_to_metric"])
+	for _, name := range []string{"detailed_metric", "value_to_metric"} {
+		if p.truth(fields[name]) && !p.metrics {
+			p.metrics = true
+			p.warn(fields[name], "%s changes nothing, here and elsewhere in this file: no metric has the value of a descriptor", name)
+		}
+	}
 	shadow, quota := p.truth(fields["shadow_mode"]), p.truth(fields["quota_mode"])
 	switch limit, own := fields["rate_limit"], fields["tiered"]; {
 	case limit != nil && limit.Tag != "!!null":
 		child.rule = p.rule(path, limit, own)
 		child.rule.policy.Shadow, child.rule.quota = shadow, quota
+		child.rule.metadata = p.metadata(fields["metadata"])
 		child.rule.fields += len(fields)
 	case own != nil:
 		p.bad(own, "tiered is set, but rate_limit is not: must have both")
+	}
+	if n := fields["metadata"]; n != nil && child.rule == nil {
+		p.warn(n, "metadata is set, but rate_limit is not: no answer has it")
 	}
 	p.descriptors(child, path, fields["descriptors"])
 	if value == "" && child.rule == nil && child.children == nil {
@@ -354,19 +367,105 @@ var ofExpression = regexp.MustCompile(`^\^|\$$|\.[*+]|\[.*\]|\\[dwsb./]|\(\?|\(.
 func (p *parser) doubt(n *yaml.Node, parent *node, name, value string) {
 	switch {
 	case ofExpression.MatchString(value):
-		p.warn(n, "value looks like a regular expression: it is compared as text. An asterisk at its end stands for any characters")
-	case strings.Contains(strings.TrimSuffix(value, "*"), "*"):
-		p.warn(n, "value has an asterisk that is not at its end: it is compared as text, and stands for any characters only at the end")
+		p.warn(n, "value looks like a regular expression: it is compared as text. An asterisk stands for any characters")
+	case isRange(value) && !strings.HasPrefix(name, "masked_remote_address_"):
+		p.warn(n, "value is a range of addresses: it is compared as text. Let Envoy send masked_remote_address, or a descriptor of its own")
+	case isRange(value) && !isMasked(value):
+		p.warn(n, "value is a range that Envoy never sends: masked_remote_address has zeros behind the prefix")
 	case strings.TrimSpace(value) != value:
 		p.warn(n, "value begins or ends with a space: no header does")
 	}
-	prefix, ok := strings.CutSuffix(name, "*")
+	prefix, _, ok := strings.Cut(name, "*")
 	for _, earlier := range parent.wildcards {
-		if ok && strings.HasPrefix(prefix, earlier.prefix) {
+		if ok && len(earlier.parts) == 2 && earlier.parts[1] == "" && strings.HasPrefix(prefix, earlier.parts[0]) {
 			p.warn(n, "no descriptor meets this value: a value above, with an asterisk, takes them all")
 			return
 		}
 	}
+}
+
+// isRange reports whether a value is addresses: a CIDR, or the first and the last of them.
+func isRange(value string) bool {
+	if _, err := netip.ParsePrefix(value); err == nil {
+		return true
+	}
+	first, last, ok := strings.Cut(value, "-")
+	_, err1 := netip.ParseAddr(strings.TrimSpace(first))
+	_, err2 := netip.ParseAddr(strings.TrimSpace(last))
+	return ok && err1 == nil && err2 == nil
+}
+
+// isMasked reports whether a value is a CIDR as Envoy writes it.
+func isMasked(value string) bool {
+	p, err := netip.ParsePrefix(value)
+	return err == nil && p == p.Masked()
+}
+
+// metadata reads values that JSON has, under names.
+func (p *parser) metadata(n *yaml.Node) *structpb.Struct {
+	if n == nil || n.Tag == "!!null" {
+		return nil
+	}
+	at := n
+	if n.Kind == yaml.AliasNode {
+		at = n.Alias
+	}
+	if at.Kind != yaml.MappingNode {
+		p.bad(n, "%s: must be fields with values", shown(at))
+		return nil
+	}
+	return p.value(n).GetStructValue()
+}
+
+// value reads a value that JSON has.
+func (p *parser) value(n *yaml.Node) *structpb.Value {
+	p.depth++
+	defer func() { p.depth-- }()
+	at := n
+	if n = p.follow(n); n == nil {
+		return nil
+	}
+	if p.depth > maxDepth {
+		p.bad(at, "this is within %d others: must be within at most %d", p.depth-1, maxDepth-1)
+		return nil
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		all := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+		for i := 0; i < len(n.Content); i += 2 {
+			name := n.Content[i]
+			if name.Kind != yaml.ScalarNode || name.Tag == "!!merge" {
+				p.bad(name, "%s: must be a name", shown(name))
+				continue
+			}
+			all.Fields[name.Value] = p.value(n.Content[i+1])
+		}
+		return structpb.NewStructValue(all)
+	case yaml.SequenceNode:
+		var all []*structpb.Value
+		for _, e := range n.Content {
+			all = append(all, p.value(e))
+		}
+		return listOf(all)
+	}
+	var number float64
+	switch n.ShortTag() {
+	case "!!null":
+		return structpb.NewNullValue()
+	case "!!bool":
+		return structpb.NewBoolValue(p.truth(n))
+	case "!!int", "!!float":
+		if err := n.Decode(&number); err == nil && !math.IsNaN(number) && !math.IsInf(number, 0) {
+			return structpb.NewNumberValue(number)
+		}
+		p.bad(n, "%s: must be a number that JSON has", shown(n))
+		return nil
+	}
+	if !utf8.ValidString(n.Value) {
+		p.bad(n, "%s: must be UTF-8", shown(n))
+		return nil
+	}
+	return structpb.NewStringValue(n.Value)
 }
 
 // rule reads a limit. own are the settings that envoyproxy/ratelimit does not have; nil is none.

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -37,6 +38,54 @@ func Resources(all []*anypb.Any) ([]File, error) {
 	}
 	slices.SortStableFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	return files, errors.Join(problems...)
+}
+
+// ResourcesOfJSON is [Resources] for JSON: a DiscoveryResponse, a list of resources, or one of them.
+func ResourcesOfJSON(text []byte) ([]File, error) {
+	var response struct {
+		Resources []json.RawMessage `json:"resources"`
+	}
+	all := []json.RawMessage{text}
+	if json.Unmarshal(text, &response) == nil && response.Resources != nil {
+		all = response.Resources
+	} else if err := json.Unmarshal(text, &all); err != nil {
+		all = []json.RawMessage{text}
+	}
+	var resources []*anypb.Any
+	var problems []error
+	for i, one := range all {
+		var fields map[string]json.RawMessage
+		var kind string
+		if err := json.Unmarshal(one, &fields); err != nil {
+			problems = append(problems, fmt.Errorf("resources[%d] is no object of JSON: %w", i, err))
+			continue
+		}
+		if t, ok := fields["@type"]; ok && (json.Unmarshal(t, &kind) != nil || kind != ResourceType) {
+			problems = append(problems, fmt.Errorf("resources[%d] has the type %.128s: must have %s", i, t, ResourceType))
+			continue
+		}
+		delete(fields, "@type")
+		plain, _ := json.Marshal(fields) // it was read
+		var c pb.RateLimitConfig
+		if err := protojson.Unmarshal(plain, &c); err != nil {
+			problems = append(problems, fmt.Errorf("resources[%d] is no RateLimitConfig: %s", i, plainError(err)))
+			continue
+		}
+		a, err := anypb.New(&c)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("resources[%d]: %w", i, err))
+		}
+		resources = append(resources, a)
+	}
+	if problems != nil {
+		return nil, errors.Join(problems...)
+	}
+	return Resources(resources)
+}
+
+// plainError is an error of package protojson, whose spaces are chance.
+func plainError(err error) string {
+	return strings.Join(strings.Fields(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto:")), " ")
 }
 
 // fileOf writes a resource as a file.

@@ -25,19 +25,25 @@ import (
 // Options are the options of a Service. A nil *Options, and each zero field, means the default.
 type Options struct {
 	// Together takes the hits of all descriptors of a request, or none. The file of a domain may
-	// say otherwise. A descriptor with quota_mode refuses nothing, so it takes its hits by itself,
-	// if the others do not refuse the request. By default each descriptor decides by itself, as in
+	// say otherwise. A descriptor with quota_mode takes its hits by itself, if the others do not
+	// refuse the request. By default each descriptor decides by itself, as in
 	// envoyproxy/ratelimit: one that is over its limit does not give back what the others took.
 	//
 	// A request that is refused takes nothing, so hits that are known only afterwards do not count
 	// if they are more than what is left.
 	Together bool
 
+	// OnlyOver takes no hits of the other descriptors if one is over its limit. That one counts as it
+	// would alone. It is STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT of envoyproxy/ratelimit, but for
+	// rules in shadow mode and in quota mode: these take nothing if another one refuses, and hinder
+	// no other, or what is admitted would not be counted. Together is stronger.
+	OnlyOver bool
+
 	// Shadow answers OK to every request. The answers for the single descriptors stay as they are.
 	Shadow bool
 
-	// Quota gives every rule quota_mode, also limits that requests carry: a limit that is used up
-	// refuses no request. Its descriptor answers OK, and the metadata names it.
+	// Quota gives every rule quota_mode, also limits that requests carry: a request is refused if
+	// all its descriptors are over their limits. Their statuses tell which ones are.
 	Quota bool
 
 	// Metadata puts what was asked into the answer's dynamic metadata.
@@ -349,8 +355,8 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 	if in != nil && in.together != nil {
 		together = *in.together
 	}
-	if together {
-		s.together(ctx, used)
+	if together || s.options.OnlyOver {
+		s.together(ctx, used, together)
 	}
 	used.each(ctx)
 	for i := range checks {
@@ -478,8 +484,9 @@ func refill(p *tiered.Policy, n int64) time.Duration {
 
 // together takes the hits of all checks, or none. A check that took nothing because of another one
 // answers what is left. It leaves to each what cannot refuse the request: checks that take no hits,
-// and those in quota mode. If the request is refused, those in quota mode take nothing either.
-func (s *Service) together(ctx context.Context, r *room) {
+// and those in quota mode. If the request is refused, those in quota mode take nothing either, and,
+// unless it is strict, those that are over their limits count as they would alone.
+func (s *Service) together(ctx context.Context, r *room, strict bool) {
 	checks := r.checks
 	var at []*check
 	for i := range checks {
@@ -500,6 +507,11 @@ func (s *Service) together(ctx context.Context, r *room) {
 				c.decision.Allowed, c.decision.Reason = true, tiered.Granted
 			}
 		}
+		for _, c := range at {
+			if !strict {
+				c.countRefused(ctx)
+			}
+		}
 		if all.Allowed {
 			return
 		}
@@ -514,6 +526,11 @@ func (s *Service) together(ctx context.Context, r *room) {
 	}
 }
 
-// quota reports whether a check is in quota mode: if its limit is used up, it answers OK, and the
-// metadata names it.
-func (s *Service) quota(c *check) bool { return s.options.Quota || c.rule != nil && c.rule.quota }
+// quota reports whether a check is in quota mode: it refuses a request only if all that are in quota
+// mode are over their limits.
+func (s *Service) quota(c *check) bool {
+	if c.rule != nil && c.rule.unlimited {
+		return false
+	}
+	return s.options.Quota || c.limiter != nil && c.rule.quota
+}

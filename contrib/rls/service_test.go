@@ -168,20 +168,32 @@ descriptors:
 	}
 }
 
-// A rule with quota_mode refuses nothing: it takes its hits unless another one refuses the request.
+// A rule with quota_mode takes its hits unless another one refuses the request. It refuses if all
+// that have it are over their limits.
 func TestTogetherWithQuota(t *testing.T) {
-	rows(t, newService(t, remote.NewMemory(), behavior.Config, &rls.Options{Together: true, Metadata: true}),
-		[2]string{"shop | quota2=x | user=x +2", `OK | OK 1/2 | OK 1/3 | {"descriptors":[{"entries":["quota2=x"]},` +
-			`{"entries":["user=x"],"hitsAddend":2}],"domain":"shop","quotaModeEnabled":true}`},
-		[2]string{"shop | quota2=x | user=x +2", `OVER | OK 1/2 | OVER 1/3 | {"descriptors":[{"entries":["quota2=x"]},` +
-			`{"entries":["user=x"],"hitsAddend":2}],"domain":"shop","quotaModeEnabled":true}`},
-		[2]string{"shop | quota2=x +2 | user=x", `OK | OK 0/2 reset in 0 s | OK 0/3 | {"descriptors":[{"entries":["quota2=x"],"hitsAddend":2},` +
-			`{"entries":["user=x"]}],"domain":"shop","quotaModeEnabled":true,"quotaModeViolations":[0]}`},
-		[2]string{"shop | quota2=y +3", `OK | OK 0/2 reset in 0 s | {"descriptors":[{"entries":["quota2=y"],"hitsAddend":3}],` +
-			`"domain":"shop","quotaModeEnabled":true,"quotaModeViolations":[0]}`},
+	rows(t, newService(t, remote.NewMemory(), behavior.Config, &rls.Options{Together: true}),
+		[2]string{"shop | quota2=x | user=x +2", "OK | OK 1/2 | OK 1/3"},
+		[2]string{"shop | quota2=x | user=x +2", "OVER | OK 1/2 | OVER 1/3"},
+		[2]string{"shop | quota2=x +2 | user=x", "OVER | OVER 0/2 | OK 0/3"},
+		[2]string{"shop | quota2=y +3 | quota=y", "OK | OVER 0/2 | OK 0/1"},
+		[2]string{"shop | quota2=y | quota=y", "OVER | OVER 0/2 | OVER 0/1"},
 	)
 	rows(t, newService(t, remote.NewMemory(), behavior.Config, &rls.Options{Together: true, Quota: true}),
-		[2]string{"shop | nobody=a | user=a", "OK | OK 0/0 reset in 0 s | OK 2/3"},
+		[2]string{"shop | nobody=a | user=a", "OK | OVER 0/0 | OK 2/3"},
+	)
+}
+
+// With OnlyOver, a descriptor that is over its limit counts as it would alone, and the others do
+// not. Rules in shadow mode and in quota mode hinder no other.
+func TestOnlyOver(t *testing.T) {
+	rows(t, newService(t, remote.NewMemory(), behavior.Config, &rls.Options{OnlyOver: true}),
+		[2]string{"shop | batch=a | user=a", "OK | OK 9/10 | OK 2/3"},
+		[2]string{"shop | batch=a | user=a +4", "OVER | OK 9/10 | OVER 0/3"}, // what was left of it is gone
+		[2]string{"shop | batch=a | user=a", "OVER | OK 9/10 | OVER 0/3"},
+		[2]string{"shop | batch=a | quota=a +2 | quota2=a", "OK | OK 8/10 | OVER 0/1 | OK 1/2"},
+		[2]string{"shop | batch=a | tried=a +2", "OK | OK 7/10 | OK 0/1"},
+		[2]string{"shop | batch=a +11 | quota2=a", "OVER | OVER 0/10 | OK 1/2"},
+		[2]string{"shop | batch=a +0 | quota2=a +0", "OVER | OVER 0/10 | OK 1/2"},
 	)
 }
 

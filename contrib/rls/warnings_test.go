@@ -19,13 +19,20 @@ func TestWarnings(t *testing.T) {
 		{`{key: path, value: "/v[12]/x", rate_limit: {unit: day, requests_per_unit: 3}}`, `it is compared as text`},
 		{`{key: path, value: '/v\d', rate_limit: {unit: day, requests_per_unit: 3}}`, `it is compared as text`},
 		{`{key: path, value: "/(a|b)/c", rate_limit: {unit: day, requests_per_unit: 3}}`, `it is compared as text`},
-		{`{key: path, value: "/a/*/b", rate_limit: {unit: day, requests_per_unit: 3}}`, `3:24: value has an asterisk that is not at its end`},
+		{`{key: address, value: 10.0.0.0/8, rate_limit: {unit: day, requests_per_unit: 3}}`, `3:27: value is a range of addresses: it is compared as text`},
+		{`{key: address, value: 2001:db8::/32, rate_limit: {unit: day, requests_per_unit: 3}}`, `3:27: value is a range of addresses`},
+		{`{key: address, value: 10.0.0.1-10.0.0.9, rate_limit: {unit: day, requests_per_unit: 3}}`, `3:27: value is a range of addresses`},
+		{`{key: masked_remote_address, value: 10.0.0.1/8, rate_limit: {unit: day, requests_per_unit: 3}}`, `3:41: value is a range that Envoy never sends`},
+		{`{key: masked_remote_address, value: 10.0.0.0/8, rate_limit: {unit: day, requests_per_unit: 3}}`, ""},
+		{`{key: path, metadata: {a: 1}, value: x}`, `3:27: metadata is set, but rate_limit is not: no answer has it`},
 		{`{key: path, value: " /a", rate_limit: {unit: day, requests_per_unit: 3}}`, `value begins or ends with a space`},
 		{`{key: path, value: "/a*", rate_limit: {unit: day, requests_per_unit: 3}}
-  - {key: path, value: "/ab*", rate_limit: {unit: day, requests_per_unit: 3}}`, `4:24: no descriptor meets this value: a value above, with an asterisk, takes them`},
+  - {key: path, value: "/ab*c*", rate_limit: {unit: day, requests_per_unit: 3}}`, `4:24: no descriptor meets this value: a value above, with an asterisk, takes them`},
 		{`{key: path}`, `3:5: this descriptor has no rate_limit and no descriptors: it limits nothing`},
 		{`{key: path, value: "/ab*", rate_limit: {unit: day, requests_per_unit: 3}}
   - {key: path, value: "/a*", rate_limit: {unit: day, requests_per_unit: 3}}
+  - {key: path, value: "/c/*/b", rate_limit: {unit: day, requests_per_unit: 3}}
+  - {key: path, value: "/c/*", rate_limit: {unit: day, requests_per_unit: 3}}
   - {key: path, value: /free}
   - {key: path, value: "/a/b.html?x=1+2", rate_limit: {unit: day, requests_per_unit: 3}}
   - {key: agent, value: "curl/8.0 (x86_64)", rate_limit: {unit: day, requests_per_unit: 3}}

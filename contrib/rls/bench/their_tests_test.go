@@ -91,7 +91,7 @@ var theirTests = map[string]string{
 	"service TestServiceHealthStatus":                                 "TestDrain, TestReadiness",
 	"service TestServiceGlobalQuotaMode":                              `"quota mode for all"`,
 	"service TestServiceQuotaModeOnly":                                `"quota mode"`,
-	"service TestServiceQuotaModeWithMetadata":                        `"metadata", "metadata of quota mode for all"; TestMetadataTellsTheDecision`,
+	"service TestServiceQuotaModeWithMetadata":                        `"metadata"; TestMetadataTellsTheDecision`,
 	"service TestServiceQuotaModeWithShadowMode":                      `"shadow mode for all"`,
 	"service TestServicePerDescriptorQuotaMode":                       `"quota mode"`,
 	"srv Test":                       memcached,

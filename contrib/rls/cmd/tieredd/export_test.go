@@ -22,6 +22,7 @@ type Settings = settings
 func ReadSettings() (Settings, error)                { return readSettings() }
 func (s settings) Redis() (string, error)            { return s.redis() }
 func (s settings) ServiceOptions() *rls.Options      { return s.service() }
+func (s settings) Ignores() []string                 { return s.ignores() }
 func (s settings) Directory() string                 { return s.directory() }
 func SettingNames(g []string, a slog.Attr) slog.Attr { return settingNames(g, a) }
 
@@ -85,3 +86,11 @@ func NewIdentity(s Settings) *Identity              { return &Identity{identity{
 func (i *Identity) Start() error                    { return i.start() }
 func (i *Identity) Reload() (change any, err error) { return i.reload() }
 func (i *Identity) Config() *tls.Config             { return i.config.Load() }
+
+// IgnoredNames are the names of each row of what is ignored.
+func IgnoredNames() (all []string) {
+	for _, row := range ignored {
+		all = append(all, row.names)
+	}
+	return all
+}

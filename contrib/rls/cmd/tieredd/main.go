@@ -4,6 +4,7 @@
 //
 //	tieredd                  serve
 //	tieredd check DIRECTORY  read the configuration in a directory, and say what is wrong
+//	tieredd check FILE       the same for one file, or for JSON that a control plane sends
 package main
 
 import (
@@ -17,7 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -66,31 +67,52 @@ func run(ctx context.Context, args []string) error {
 		}
 		level, _ := s.level()
 		takeLogs(s.logger(level))
+		for _, line := range s.ignores() {
+			slog.Warn(line)
+		}
 		limitMemory(slog.Default(), memlimit.FromCgroup)
 		return serve(ctx, s)
 	case len(args) == 2 && args[0] == "check":
-		merge, _ := strconv.ParseBool(os.Getenv("MERGE_DOMAIN_CONFIG"))
-		return check(os.Stdout, args[1], merge)
+		return check(os.Stdout, args[1])
 	}
-	return fmt.Errorf("the arguments are %q: must be none, or check and a directory", args)
+	return fmt.Errorf("the arguments are %q: must be none, or check and a directory or a file", args)
 }
 
-// check lists the rules in a directory as they are understood, and what may be wrong with them. The
-// error is what is wrong.
-func check(w io.Writer, dir string, merge bool) error {
-	files, err := read(dir, merge)
+// check lists the rules in a directory or a file as they are understood, and what may be wrong with
+// them and with the environment. The error is what is wrong.
+func check(w io.Writer, path string) error {
+	s, wrong := readSettings()
+	files, err := readAny(path, s.Merge)
 	if err != nil {
-		return err
+		return errors.Join(wrong, err)
 	}
 	c, err := rls.Parse(files...)
-	if err != nil {
+	if err = errors.Join(wrong, err); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "%d domains, %d limits\n%s", len(c.Domains()), len(c.Policies()), c)
 	for _, warning := range c.Warnings() {
 		fmt.Fprintln(w, "warning:", warning)
 	}
+	for _, line := range s.ignores() {
+		fmt.Fprintln(w, "warning:", line)
+	}
 	return nil
+}
+
+// readAny is read for a directory, a file of it, or JSON that a control plane sends.
+func readAny(path string, merge bool) ([]rls.File, error) {
+	files, err := read(path, merge)
+	if info, wrong := os.Stat(path); err != nil || wrong != nil || !info.Mode().IsRegular() || !strings.HasSuffix(path, ".json") {
+		return files, err
+	}
+	if files, err = rls.ResourcesOfJSON(files[0].Text); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for i := range files {
+		files[i].Merge = merge
+	}
+	return files, nil
 }
 
 // read reads the files of a directory. With merge, several may have the same domain.
@@ -182,8 +204,8 @@ func (v *server) serve(ctx context.Context) error {
 		return err
 	}
 	failed := make(chan error, 3)
-	listen := func(at string, serve func(net.Listener) error) error {
-		l, err := net.Listen("tcp", at)
+	listen := func(network, at string, serve func(net.Listener) error) error {
+		l, err := net.Listen(network, at)
 		if err == nil {
 			go func() { failed <- serve(l) }()
 		}
@@ -197,10 +219,17 @@ func (v *server) serve(ctx context.Context) error {
 	}
 	defer plain.Close()
 	defer operators.Close()
+	network, at := "tcp", address(v.GRPCHost, v.GRPCPort)
+	if v.GRPCUDS != "" {
+		network, at = "unix", v.GRPCUDS
+		if err := removeSocket(at); err != nil {
+			return err
+		}
+	}
 	if err := errors.Join(
-		listen(address(v.GRPCHost, v.GRPCPort), grpcServer.Serve),
-		listen(address(v.Host, v.Port), servePublic),
-		listen(address(v.DebugHost, v.DebugPort), operators.Serve)); err != nil {
+		listen(network, at, grpcServer.Serve),
+		listen("tcp", address(v.Host, v.Port), servePublic),
+		listen("tcp", address(v.DebugHost, v.DebugPort), operators.Serve)); err != nil {
 		go grpcServer.Stop()
 		return err
 	}
@@ -222,6 +251,25 @@ func (v *server) serve(ctx context.Context) error {
 	}
 	drain(drained, grpcServer, plain)
 	return err
+}
+
+// longestSocket is the longest path of a unix socket, in bytes.
+const longestSocket = 107
+
+// removeSocket removes the socket of a process that is gone: one that was killed leaves it.
+func removeSocket(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil // Listen says what is wrong
+	case info.Mode().Type() != os.ModeSocket:
+		return fmt.Errorf("GRPC_UDS is %q: must be a socket, or a file that is not there", path)
+	}
+	if c, err := net.Dial("unix", path); err == nil {
+		_ = c.Close()
+		return fmt.Errorf("GRPC_UDS is %q: must be of no other process, and one answers there", path)
+	}
+	return os.Remove(path)
 }
 
 // linger serves on as if nothing had happened, for clients that have not heard yet that this

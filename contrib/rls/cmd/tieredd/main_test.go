@@ -381,7 +381,7 @@ func TestSettings(t *testing.T) {
 			},
 			"redis://redis:6379?pool_size=10",
 		},
-		{map[string]string{"BACKEND_TYPE": "memcache"}, `BACKEND_TYPE is "memcache": must be "redis" or not set`},
+		{map[string]string{"BACKEND_TYPE": "memcache"}, `BACKEND_TYPE is "memcache": must be redis`},
 		{map[string]string{"CONFIG_TYPE": "HTTP"}, `CONFIG_TYPE is "HTTP": must be FILE or GRPC_XDS_SOTW`},
 		{map[string]string{"CONFIG_TYPE": "grpc_xds_sotw"}, ""},
 		{ofXDS("CONFIG_GRPC_XDS_SERVER_URL", "http://a:1"), `CONFIG_GRPC_XDS_SERVER_URL is "http://a:1": must be a host and a port`},
@@ -394,8 +394,8 @@ func TestSettings(t *testing.T) {
 		{ofXDS("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "NaN"), "XDS_CLIENT_BACKOFF_RANDOM_FACTOR is NaN: must be 0 to 100"},
 		{ofXDS("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "0"), "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL is 0s: must be 10ms to 1h0m0s"},
 		{ofXDS("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "7"), "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES is 7: must be 0, for 4 MiB, or 1024 to 1073741824"},
-		{map[string]string{"REDIS_URL": "h:1", "REDIS_SOCKET_TYPE": "tls", "REDIS_TLS_CACERT": "/ca"}, `REDIS_TLS_CACERT is "/ca": must be ""`},
-		{map[string]string{"REDIS_URL": "rediss://h:1", "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION": "true"}, `VERIFICATION is "true": must be "false"`},
+		{map[string]string{"REDIS_URL": "rediss://h:1", "REDIS_TLS_CLIENT_CERT": "/c"}, `REDIS_TLS_CLIENT_CERT is "/c" and REDIS_TLS_CLIENT_KEY is "": must be set both`},
+		{map[string]string{"GRPC_UDS": "/" + strings.Repeat("a", 107)}, "GRPC_UDS has 108 bytes: must have at most 107"},
 		{ // without TLS it asks for nothing
 			map[string]string{"REDIS_URL": "redis://h:1", "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION": "true", "REDIS_TLS_CACERT": "/ca"},
 			"redis://h:1",
@@ -453,6 +453,27 @@ func TestArguments(t *testing.T) {
 			t.Errorf("%s\nwant %s", out, line)
 		}
 	}
+	one := filepath.Join(dir, "a.yaml")
+	if out := fatal.Get(tool(t, nil, "check", one))(t); !strings.HasPrefix(out, "1 domains, 2 limits\n") {
+		t.Errorf("check of a file: %s", out)
+	}
+	js := t.TempDir()
+	const resource = `{"name": "r", "domain": "d", "descriptors": [{"key": "a", "value": "10.0.0.0/8", "rateLimit": {"unit": "DAY", "requestsPerUnit": 3}}]}`
+	for name, text := range map[string]string{
+		"one.json": resource, "two.json": "[" + resource + "]", "three.json": `{"versionInfo": "7", "resources": [` +
+			strings.Replace(resource, "{", `{"@type": "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig", `, 1) + "]}",
+		"field.json": `{"domain": "d", "what": 1}`, "type.json": `{"@type": "x"}`, "list.json": "[" + resource + ", 7]",
+	} {
+		fatal.If(t, os.WriteFile(filepath.Join(js, name), []byte(text), 0o600))
+	}
+	for _, name := range []string{"one.json", "two.json", "three.json"} { // what a control plane sends
+		out := fatal.Get(tool(t, []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "REDIS_TIMEOUT=1s"}, "check", filepath.Join(js, name)))(t)
+		want := "1 domains, 1 limits\nd.a_10.0.0.0/8: 3 per day, fixed window, fail-local, policy "
+		if !strings.HasPrefix(out, want) || !strings.Contains(out, `warning: r: descriptors[0], key "a": value is a range of addresses`) ||
+			!strings.Contains(out, "warning: REDIS_TIMEOUT is ignored: a request waits for TIERED_BUDGET, and then its fail mode decides; set TIERED_BUDGET\n") {
+			t.Errorf("%s: %s", name, out)
+		}
+	}
 	write("b.yaml", "domain: other")
 	write("c.yaml", "domain: other")
 	fatal.Get(tool(t, []string{"MERGE_DOMAIN_CONFIG=true"}, "check", dir))(t)
@@ -460,6 +481,9 @@ func TestArguments(t *testing.T) {
 		"another file or place has it":           {"check", dir},
 		"no such file":                           {"check", filepath.Join(dir, "none")},
 		"must be none, or check and a directory": {"what"},
+		"is no RateLimitConfig: ":                {"check", filepath.Join(js, "field.json")},
+		"has the type \"x\": must have type.":    {"check", filepath.Join(js, "type.json")},
+		"resources[1] is no object of JSON":      {"check", filepath.Join(js, "list.json")},
 	} {
 		if out, err := tool(t, nil, args...); err == nil || !strings.Contains(out, want) {
 			t.Errorf("%q: %v, %s", args, err, out)

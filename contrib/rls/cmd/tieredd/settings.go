@@ -28,6 +28,7 @@ type settings struct {
 	DebugPort uint16 `env:"DEBUG_PORT" envDefault:"6070"`
 	GRPCHost  string `env:"GRPC_HOST" envDefault:"0.0.0.0"`
 	GRPCPort  uint16 `env:"GRPC_PORT" envDefault:"8081"`
+	GRPCUDS   string `env:"GRPC_UDS"`
 
 	MaxConnectionAge      time.Duration `env:"GRPC_MAX_CONNECTION_AGE" envDefault:"24h"`
 	MaxConnectionAgeGrace time.Duration `env:"GRPC_MAX_CONNECTION_AGE_GRACE" envDefault:"1h"`
@@ -42,6 +43,7 @@ type settings struct {
 	AppDirectory string `env:"RUNTIME_APPDIRECTORY" envDefault:"config"`
 	Merge        bool   `env:"MERGE_DOMAIN_CONFIG"`
 
+	Backend    string `env:"BACKEND_TYPE" envDefault:"redis"`
 	ConfigType string `env:"CONFIG_TYPE" envDefault:"FILE"`
 	Force      bool   `env:"FORCE_START_WITHOUT_INITIAL_CONFIG"`
 	NeedDomain bool   `env:"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"`
@@ -68,6 +70,10 @@ type settings struct {
 	RedisAuth   string `env:"REDIS_AUTH"`
 	Sentinel    string `env:"REDIS_SENTINEL_AUTH"`
 	RedisTLS    bool   `env:"REDIS_TLS"`
+	RedisCA     string `env:"REDIS_TLS_CACERT"`
+	RedisCert   string `env:"REDIS_TLS_CLIENT_CERT"`
+	RedisKey    string `env:"REDIS_TLS_CLIENT_KEY"`
+	RedisSkip   bool   `env:"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION"`
 	RedisPool   int    `env:"REDIS_POOL_SIZE" envDefault:"10"`
 	Prefix      string `env:"CACHE_KEY_PREFIX"`
 
@@ -84,6 +90,7 @@ type settings struct {
 
 	Budget         time.Duration `env:"TIERED_BUDGET" envDefault:"20ms"`
 	Together       bool          `env:"TIERED_TOGETHER"`
+	OnlyOver       bool          `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"`
 	Processes      int           `env:"TIERED_PROCESSES" envDefault:"1"`
 	Token          string        `env:"TIERED_TOKEN"`
 	HashKey        string        `env:"TIERED_HASH_KEY"`
@@ -98,18 +105,6 @@ type settings struct {
 	DrainDelay     time.Duration `env:"TIERED_DRAIN_DELAY" envDefault:"5s"`
 }
 
-// foreign are settings of envoyproxy/ratelimit that tieredd lacks. They say where limits are
-// counted, which ones there are, or who is trusted, so it does not start with them. harmless is the
-// value that asks for nothing.
-var foreign = []struct{ name, harmless string }{
-	{"BACKEND_TYPE", "redis"},
-	{"GRPC_UDS", ""},
-	{"REDIS_TLS_CACERT", ""},
-	{"REDIS_TLS_CLIENT_CERT", ""},
-	{"REDIS_TLS_CLIENT_KEY", ""},
-	{"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "false"},
-}
-
 // readSettings reads the environment. The error names all that is wrong.
 func readSettings() (s settings, err error) {
 	if err := env.Parse(&s); err != nil {
@@ -117,17 +112,17 @@ func readSettings() (s settings, err error) {
 	}
 	var all []error
 	bad := func(format string, args ...any) { all = append(all, fmt.Errorf(format, args...)) }
-	redis, err := s.redis()
-	if err != nil {
+	if _, err := s.redis(); err != nil {
 		all = append(all, err)
 	}
-	for _, f := range foreign {
-		if strings.HasPrefix(f.name, "REDIS_TLS_") && !strings.HasPrefix(redis, "rediss") { // it changes nothing without TLS
-			continue
-		}
-		if v := os.Getenv(f.name); v != "" && !strings.EqualFold(v, f.harmless) {
-			bad("%s is %q: must be %q or not set, because tieredd has nothing else", f.name, v, f.harmless)
-		}
+	if !strings.EqualFold(s.Backend, "redis") {
+		bad("BACKEND_TYPE is %q: must be redis, because there is no other", s.Backend)
+	}
+	if (s.RedisCert == "") != (s.RedisKey == "") {
+		bad("REDIS_TLS_CLIENT_CERT is %q and REDIS_TLS_CLIENT_KEY is %q: must be set both, or none", s.RedisCert, s.RedisKey)
+	}
+	if n := len(s.GRPCUDS); n > longestSocket {
+		bad("GRPC_UDS has %d bytes: must have at most %d", n, longestSocket)
 	}
 	if _, err := s.level(); err != nil {
 		all = append(all, err)
@@ -289,7 +284,13 @@ func (s settings) store() (remote.Store, func() error, error) {
 		log.Warn("REDIS_URL is not set: each process counts by itself, and forgets its counts at its end")
 		return remote.NewMemory(), func() error { return nil }, nil
 	}
-	r, err := remote.Open(address, &remote.RedisOptions{Prefix: s.Prefix})
+	o := &remote.RedisOptions{Prefix: s.Prefix}
+	if strings.HasPrefix(address, "rediss") { // it changes nothing without TLS
+		if o.TLS, err = s.redisTLS(); err != nil {
+			return nil, nil, err
+		}
+	}
+	r, err := remote.Open(address, o)
 	if err != nil {
 		return nil, nil, fmt.Errorf("REDIS_URL: %w", err)
 	}
@@ -299,7 +300,8 @@ func (s settings) store() (remote.Store, func() error, error) {
 // service returns the options of the service.
 func (s settings) service() *rls.Options {
 	o := &rls.Options{
-		Together: s.Together, Shadow: s.Shadow, Quota: s.Quota, Metadata: s.Metadata, MaxDescriptors: s.MaxDescriptors,
+		Together: s.Together, OnlyOver: s.OnlyOver, Shadow: s.Shadow, Quota: s.Quota, Metadata: s.Metadata,
+		MaxDescriptors: s.MaxDescriptors,
 	}
 	if s.HashKey != "" {
 		o.HashKey = []byte(s.HashKey)

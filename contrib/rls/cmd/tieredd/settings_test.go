@@ -4,13 +4,19 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -27,15 +33,16 @@ import (
 // Each variable sets the option of the service that it names.
 func TestServiceOptions(t *testing.T) {
 	for env, want := range map[string]rls.Options{
-		"":                                    {},
-		"SHADOW_MODE=true":                    {Shadow: true},
-		"QUOTA_MODE=true":                     {Quota: true},
-		"TIERED_TOGETHER=true":                {Together: true},
-		"TIERED_HASH_KEY=sixteen-bytes-16":    {MaxDescriptors: 100, HashKey: []byte("sixteen-bytes-16")},
-		"RESPONSE_DYNAMIC_METADATA=true":      {Metadata: true},
-		"TIERED_MAX_DESCRIPTORS=7":            {MaxDescriptors: 7},
-		"LIMIT_RESPONSE_HEADERS_ENABLED=true": {Headers: &rls.DefaultHeaders},
-		"LIMIT_LIMIT_HEADER=L":                {},
+		"":                     {},
+		"SHADOW_MODE=true":     {Shadow: true},
+		"QUOTA_MODE=true":      {Quota: true},
+		"TIERED_TOGETHER=true": {Together: true},
+		"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true": {OnlyOver: true},
+		"TIERED_HASH_KEY=sixteen-bytes-16":             {MaxDescriptors: 100, HashKey: []byte("sixteen-bytes-16")},
+		"RESPONSE_DYNAMIC_METADATA=true":               {Metadata: true},
+		"TIERED_MAX_DESCRIPTORS=7":                     {MaxDescriptors: 7},
+		"LIMIT_RESPONSE_HEADERS_ENABLED=true":          {Headers: &rls.DefaultHeaders},
+		"LIMIT_LIMIT_HEADER=L":                         {},
 		"LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_LIMIT_HEADER=L LIMIT_REMAINING_HEADER=M LIMIT_RESET_HEADER=R": {
 			Headers: &rls.Headers{Limit: "L", Remaining: "M", Reset: "R"},
 		},
@@ -240,6 +247,155 @@ func TestJSONLog(t *testing.T) {
 	for _, want := range []string{"TLS handshake error", "draining", "LOG_LEVEL is", "connection refused"} {
 		if !bytes.Contains([]byte(p.log()), []byte(want)) {
 			t.Errorf("no line of %d has %q", lines, want)
+		}
+	}
+}
+
+// What a variable asks for and does not get is said with why and what to do, by the log at the start
+// and by check; what it asks for by its harmless value is nothing. The page has the same.
+func TestIgnored(t *testing.T) {
+	all, _ := page(t, "")
+	rows := 0
+	for name, c := range map[string]struct{ env, harmless string }{
+		"USE_STATSD": {"USE_STATSD=true", "USE_STATSD=false"}, "PROMETHEUS_ADDR": {"PROMETHEUS_ADDR=:19001", ""}, "USE_PROMETHEUS": {"USE_PROMETHEUS=true", ""},
+		"EXTRA_TAGS": {"EXTRA_TAGS=a:b", ""}, "STATSD_PORT": {"STATSD_PORT=1", "STATSD_PORT=1 USE_STATSD=false"},
+		"TRACING_SERVICE_NAME":        {"TRACING_SERVICE_NAME=a TRACING_ENABLED=true", "TRACING_SERVICE_NAME=a"},
+		"OTEL_EXPORTER_OTLP_ENDPOINT": {"OTEL_EXPORTER_OTLP_ENDPOINT=a TRACING_ENABLED=true", ""},
+		"REDIS_TIMEOUT":               {"REDIS_TIMEOUT=1s", ""}, "REDIS_PIPELINE_WINDOW": {"REDIS_PIPELINE_WINDOW=1s", ""},
+		"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION": {"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true", "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=false"},
+		"REDIS_STARTUP_MAX_INTERVAL":           {"REDIS_STARTUP_MAX_INTERVAL=1s", ""}, "REDIS_PERSECOND": {"REDIS_PERSECOND=true", "REDIS_PERSECOND=false"},
+		"REDIS_PERSECOND_URL": {"REDIS_PERSECOND=true REDIS_PERSECOND_URL=a", "REDIS_PERSECOND_URL=a"},
+		"REDIS_TLS_CACERT":    {"REDIS_TLS_CACERT=/a", ""}, "RUNTIME_WATCH_ROOT": {"RUNTIME_WATCH_ROOT=true", "RUNTIME_WATCH_ROOT=false"},
+		"LOCAL_CACHE_SIZE_IN_BYTES": {"LOCAL_CACHE_SIZE_IN_BYTES=1", "LOCAL_CACHE_SIZE_IN_BYTES=0"}, "NEAR_LIMIT_RATIO": {"NEAR_LIMIT_RATIO=0.5", "NEAR_LIMIT_RATIO=0.8"},
+		"EXPIRATION_JITTER_MAX_SECONDS": {"EXPIRATION_JITTER_MAX_SECONDS=1", ""}, "MEMCACHE_SRV": {"MEMCACHE_SRV=a", ""},
+		"GRPC_SERVER_TLS_CA_CERT": {"GRPC_SERVER_TLS_CA_CERT=/a", ""}, "GRPC_PORT": {"GRPC_PORT=1 GRPC_UDS=/a", "GRPC_PORT=1"},
+		"XDS_CLIENT_BACKOFF_JITTER": {"XDS_CLIENT_BACKOFF_JITTER=false", "XDS_CLIENT_BACKOFF_JITTER=false CONFIG_TYPE=GRPC_XDS_SOTW"},
+		"TIERED_BUGDET":             {"TIERED_BUGDET=1s", "TIERED_BUDGET=1s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i, env := range []string{c.env, c.harmless} {
+				for pair := range strings.FieldsSeq(env) {
+					name, value, _ := strings.Cut(pair, "=")
+					t.Setenv(name, value)
+				}
+				told := false
+				for _, line := range fatal.Get(tieredd.ReadSettings())(t).Ignores() {
+					told = told || strings.HasPrefix(line, name+" is ignored: ") && strings.Contains(line, "; ")
+				}
+				if env != "" && told != (i == 0) {
+					t.Errorf("%s: told is %t", env, told)
+				}
+				for pair := range strings.FieldsSeq(env) {
+					name, _, _ := strings.Cut(pair, "=")
+					t.Setenv(name, "")
+					fatal.If(t, os.Unsetenv(name))
+				}
+			}
+		})
+	}
+	for _, names := range tieredd.IgnoredNames() {
+		rows++
+		for pattern := range strings.FieldsSeq(names) {
+			if pattern, _, _ = strings.Cut(pattern, "="); !strings.Contains(all, "`"+pattern+"`") {
+				t.Errorf("the page has not %s", pattern)
+			}
+		}
+	}
+	if rows < 15 {
+		t.Errorf("%d rows", rows)
+	}
+	p := start(t, limits, "REDIS_STARTUP_MAX_INTERVAL=1s", "LOG_LEVEL=WARN")
+	if n := p.told("REDIS_STARTUP_MAX_INTERVAL is ignored: a replica asks Redis until it has answered once, and is ready then; take it out"); n != 1 {
+		t.Errorf("the log says it %d times", n)
+	}
+}
+
+// The gRPC port may be a unix socket, also one that a killed process left. What is no such is refused.
+func TestUnixSocket(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "rls.sock")
+	p := start(t, limits, "GRPC_UDS="+at)
+	conn := fatal.Get(grpc.NewClient("unix://"+at, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
+	defer conn.Close()
+	p.client = pb.NewRateLimitServiceClient(conn)
+	p.play(t, [2]string{"shop | user=a", "OK | OK 99/100"})
+	out, err := tool(t, append(p.env, "PORT=0", "DEBUG_PORT=0"))
+	if err == nil || !strings.Contains(out, fmt.Sprintf("GRPC_UDS is %q: must be of no other process, and one answers there", at)) {
+		t.Errorf("%v: %s", err, out)
+	}
+	fatal.If(t, p.Process.Kill())
+	_ = p.Wait()
+	p.run(t)
+	p.play(t, [2]string{"shop | user=a", "OK | OK 99/100"})
+	p.terminate(t)
+	fatal.If(t, os.WriteFile(at, []byte("mine"), 0o600))
+	if out, err := tool(t, p.env); err == nil || !strings.Contains(out, "must be a socket, or a file that is not there") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TLS to Redis with an authority, a client certificate and a skipped host name, as the variables of
+// envoyproxy/ratelimit say. What is wrong is told by its name.
+func TestTLSToRedis(t *testing.T) {
+	ours, others := newAuthority(t, "ours"), newAuthority(t, "others")
+	dir := t.TempDir()
+	put := func(name string, text []byte) string {
+		path := filepath.Join(dir, name)
+		fatal.If(t, os.WriteFile(path, text, 0o600))
+		return path
+	}
+	soon := time.Now().Add(time.Hour)
+	pair := func(a authority, name string) (cert, key string) {
+		c, k := a.issue(t, name, soon)
+		return put(name+".crt", c), put(name+".key", k)
+	}
+	ca, otherCA := put("ca.crt", ours.pem()), put("other.crt", others.pem())
+	serverCert, serverKey := pair(ours, "redis")
+	clientCert, clientKey := pair(ours, "client")
+	port := redistest.FreePort(t)
+	redistest.StartOpen(t, "--tls-port", strconv.Itoa(port), "--tls-auth-clients", "yes", "--tls-cert-file", serverCert,
+		"--tls-key-file", serverKey, "--tls-ca-cert-file", ca)
+	good := []string{
+		patient, "REDIS_SOCKET_TYPE=tcp", "REDIS_TLS=true", "REDIS_TLS_CACERT=" + ca, "REDIS_TLS_CLIENT_CERT=" + clientCert, "REDIS_TLS_CLIENT_KEY=" + clientKey,
+		fmt.Sprintf("REDIS_URL=127.0.0.1:%d", port),
+	}
+	p := start(t, limits, good...)
+	p.play(t, [2]string{"shop | user=a", "OK | OK 99/100"})
+	p.terminate(t)
+	good = p.env
+	name := fmt.Sprintf("REDIS_URL=localhost:%d", port) // the certificate is for redis and 127.0.0.1
+	for _, c := range []struct {
+		env   []string
+		ready bool
+		log   string
+	}{
+		{[]string{name, "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true"}, true, ""},
+		{[]string{name}, false, "not localhost"},
+		{[]string{name, "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true", "REDIS_TLS_CACERT=" + otherCA}, false, "unknown authority"},
+		{[]string{"REDIS_TLS_CACERT=" + otherCA}, false, "unknown authority"},
+		{[]string{"REDIS_TLS_CLIENT_CERT=", "REDIS_TLS_CLIENT_KEY="}, false, "certificate required"},
+	} {
+		t.Run(strings.Join(c.env, " "), func(t *testing.T) {
+			p.env = slices.Concat(good, c.env)
+			fatal.If(t, p.logFile.Truncate(0))
+			fatal.Get(p.logFile.Seek(0, io.SeekStart))(t)
+			p.launch(t)
+			eventually(t, "it has asked Redis", func() bool {
+				code, _ := p.get("/readyz")
+				return code == http.StatusOK || strings.Contains(p.log(), "not ready until it does")
+			})
+			if code, _ := p.get("/readyz"); code == http.StatusOK != c.ready || !strings.Contains(p.log(), c.log) {
+				t.Errorf("/readyz answers %d; %s", code, p.log())
+			}
+			p.terminateAnyhow(t)
+		})
+	}
+	for want, env := range map[string]string{
+		"REDIS_TLS_CACERT: open /none":                              "REDIS_TLS_CACERT=/none",
+		"must have a certificate in PEM":                            "REDIS_TLS_CACERT=" + clientKey,
+		"REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY: tls: fail": "REDIS_TLS_CLIENT_CERT=" + clientKey,
+	} {
+		if out, err := tool(t, append(slices.Clone(good), env)); err == nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %v, %s", env, err, out)
 		}
 	}
 }

@@ -159,3 +159,46 @@ func requireCertificate(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+// redisTLS returns the TLS to Redis. An authority is added to those of the system, as
+// envoyproxy/ratelimit does.
+func (s settings) redisTLS() (*tls.Config, error) {
+	t := &tls.Config{MinVersion: tls.VersionTLS12}
+	if s.RedisCA != "" {
+		text, err := os.ReadFile(s.RedisCA)
+		if err != nil {
+			return nil, fmt.Errorf("REDIS_TLS_CACERT: %w", err)
+		}
+		if t.RootCAs, err = x509.SystemCertPool(); err != nil {
+			t.RootCAs = x509.NewCertPool()
+		}
+		if !t.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("REDIS_TLS_CACERT is %q: must have a certificate in PEM", s.RedisCA)
+		}
+	}
+	if s.RedisCert != "" {
+		load := func() (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(s.RedisCert, s.RedisKey)
+			if err != nil {
+				return nil, fmt.Errorf("REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY: %w", err)
+			}
+			return &pair, nil
+		}
+		if _, err := load(); err != nil {
+			return nil, err
+		}
+		t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() } // it may be replaced
+	}
+	if s.RedisSkip { // the chain is verified all the same
+		t.InsecureSkipVerify = true
+		t.VerifyConnection = func(state tls.ConnectionState) error {
+			o := x509.VerifyOptions{Roots: t.RootCAs, Intermediates: x509.NewCertPool()}
+			for _, c := range state.PeerCertificates[1:] {
+				o.Intermediates.AddCert(c)
+			}
+			_, err := state.PeerCertificates[0].Verify(o)
+			return err
+		}
+	}
+	return t, nil
+}
