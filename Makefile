@@ -29,7 +29,7 @@ TIERED_TEST_REDIS ?= $(CURDIR)/build/redis
 REDIS_VERSIONS := sh scripts/install-redis-versions.sh "$(TIERED_TEST_REDIS)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-long exact proof faults steady ratios rls-bench bench mutants try-release lint pages hunt
+.PHONY: help demo check test test-long exact proof faults steady ratios rls-bench gateway bench mutants try-release lint pages hunt
 
 ##@ Everyday
 
@@ -142,6 +142,13 @@ rls-bench: ## the service for Envoy beside envoyproxy/ratelimit: same answers, w
 	@$(ENVOY)
 	cd contrib/rls && TIERED_TEST_RLS_BENCH=1 TIERED_TEST_ENVOY="$(TIERED_TEST_ENVOY)" go test -count=1 -timeout 20m -v \
 		-run 'TestTheirTests|TestTheirSettings|TestBehaviorOfBoth|TestRatios|TestThroughEnvoy' ./bench
+
+# RECORD=1 writes what Envoy Gateway sends into contrib/rls/cmd/tieredd/testdata, which the tests without it play.
+gateway: ## tieredd under a real Envoy Gateway, which it builds once into the user's cache: half a minute, and fifteen to build
+	@$(REDIS)
+	@$(ENVOY)
+	gateway=$$(sh scripts/install-gateway.sh) && cd contrib/rls && TIERED_TEST_RECORD=$(RECORD) TIERED_TEST_GATEWAY="$$gateway" \
+		TIERED_TEST_ENVOY="$(TIERED_TEST_ENVOY)" go test -count=1 -timeout 20m -v -run '^TestGateway$$' ./cmd/tieredd
 
 # All of the benchmarks run ROUNDS times, one round after the other.
 ROUNDS ?= 5
