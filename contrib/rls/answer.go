@@ -77,14 +77,19 @@ func (c *check) status(now time.Time) *pb.RateLimitResponse_DescriptorStatus {
 			until = d.RetryAfter
 		}
 	}
+	seconds := int64(until / time.Second) // Envoy makes Retry-After of it, so it is never too short
+	if until%time.Second > 0 {
+		seconds++
+	}
 	if c.rule.policy.Calendar {
 		period := periodOf(limit)
-		is.DurationUntilReset = &durationpb.Duration{Seconds: period - now.Unix()%period}
-	} else { // Envoy makes Retry-After of it, so it is never too short
-		is.DurationUntilReset = &durationpb.Duration{Seconds: int64(until / time.Second)}
-		if until%time.Second > 0 {
-			is.DurationUntilReset.Seconds++
+		end := period - now.Unix()%period
+		// Unless hits are left that other replicas hold: those come back within a second or so. A
+		// second less than the end is only another clock.
+		if d.Allowed || d.RetryAfter <= 0 || seconds >= end-1 {
+			seconds = end
 		}
 	}
+	is.DurationUntilReset = &durationpb.Duration{Seconds: seconds}
 	return is
 }
