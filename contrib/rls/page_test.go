@@ -16,14 +16,14 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
-// The configuration of docs/service.md is valid, and the page has each name of the environment, and
+// The configuration of docs/service-reference.md is valid, and the page has each name of the environment, and
 // only these in the tables.
 func TestPage(t *testing.T) {
-	text := fatal.Get(os.ReadFile("../../docs/service.md"))(t)
+	text := fatal.Get(os.ReadFile("../../docs/service-reference.md"))(t)
 	page := string(text)
 	_, block, _ := strings.Cut(page, "## Settings of a rule that are new\n\n```yaml\n")
 	block, _, _ = strings.Cut(block, "```")
-	if c, err := rls.Parse(rls.File{Name: "docs/service.md", Text: []byte(block)}); err != nil || len(c.Policies()) != 4 ||
+	if c, err := rls.Parse(rls.File{Name: "docs/service-reference.md", Text: []byte(block)}); err != nil || len(c.Policies()) != 4 ||
 		!strings.Contains(page, c.Policies()[0].Name[:len("shop.user.second-token-bucket")]) {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -49,7 +49,7 @@ func TestPage(t *testing.T) {
 
 // The page has each line that the service logs, and Envoy knows the block about TLS.
 func TestPageOfOperators(t *testing.T) {
-	page := documents(t, "../../docs/service.md")[0]
+	page := bytes.Join([][]byte{documents(t, "../../docs/service-operate.md")[0], documents(t, "../../docs/service-reference.md")[0]}, nil)
 	lines := 0
 	for _, name := range []string{"main.go", "configuration.go", "settings.go", "xds.go", "calls.go"} {
 		source := documents(t, "cmd/tieredd/"+name)[0]

@@ -54,7 +54,7 @@ func TestEveryAlgorithm(t *testing.T) {
 			for _, page := range []struct{ path, place, text string }{
 				{"tiered/policyfile/schema.json", `(?s)"algorithm": {.*?\]`, `"` + a.String() + `"`},
 				{"docs/configuration.md", "(?m)^\\| `algorithm` .*$", "`" + a.String() + "`"},
-				{"docs/service.md", `(?m)^ *algorithm: .*$`, a.String()},
+				{"docs/service-reference.md", `(?m)^ *algorithm: .*$`, a.String()},
 				{"docs/choosing.md", `(?s).*`, "| `" + constant + "` |"},
 				{"CHANGELOG.md", `(?s)\*\*Algorithms\*\*.*?\n- `, a.String()},
 			} {

@@ -119,13 +119,13 @@ func TestFirstLoad(t *testing.T) {
 	}
 }
 
-// rules is how many rules TestLargeConfiguration has. docs/service.md names it.
+// rules is how many rules TestLargeConfiguration has. docs/service-operate.md names it.
 const rules = 20_000
 
 // A process with many rules is alive while it loads them, gets ready, and answers calls while it
 // loads them anew. It ends in time although it loads.
 func TestLargeConfiguration(t *testing.T) {
-	if page, err := os.ReadFile("../../../../docs/service.md"); err != nil ||
+	if page, err := os.ReadFile("../../../../docs/service-operate.md"); err != nil ||
 		!strings.Contains(strings.Join(strings.Fields(string(page)), " "), "20 000 rules") {
 		t.Errorf("the page does not say that %d rules are tested: %v", rules, err)
 	}

@@ -20,10 +20,13 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
-// page returns docs/service.md, and the block of YAML in it that begins with some text.
+// page returns the pages of the service, and the block of YAML in them that begins with some text.
 func page(t *testing.T, begins string) (all, block string) {
 	t.Helper()
-	text := fatal.Get(os.ReadFile("../../../../docs/service.md"))(t)
+	var text []byte
+	for _, name := range []string{"service.md", "service-operate.md", "service-reference.md"} {
+		text = append(text, fatal.Get(os.ReadFile("../../../../docs/"+name))(t)...)
+	}
 	_, block, _ = strings.Cut(string(text), "```yaml\n"+begins)
 	block, _, found := strings.Cut(block, "```")
 	if begins != "" && !found {
@@ -98,6 +101,41 @@ func TestPageOfMigration(t *testing.T) {
 	}
 	if s := read(env); !strings.Contains(strings.Join(strings.Fields(all), " "), "in `"+s.Directory()+"`") {
 		t.Errorf("it reads %s", s.Directory())
+	}
+}
+
+// Each of the four ways to change over is at most ten lines, and Envoy Gateway's names the image that is
+// built.
+func TestPageOfWays(t *testing.T) {
+	all, block := page(t, "provider:\n")
+	for _, way := range []string{"Envoy Gateway", "AI Gateway", "Istio", "Plain"} {
+		_, text, found := strings.Cut(all, "\n### "+way+"\n")
+		text, _, _ = strings.Cut(text, "\n### ")
+		lines := 0
+		for line := range strings.Lines(text) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "```") {
+				lines++
+			}
+		}
+		if !found || lines < 2 || lines > 10 {
+			t.Errorf("%s has %d lines", way, lines)
+		}
+	}
+	var c struct {
+		Provider struct {
+			Type       string `json:"type"`
+			Kubernetes struct {
+				RateLimitDeployment struct {
+					Container struct {
+						Image string `json:"image"`
+					} `json:"container"`
+				} `json:"rateLimitDeployment"`
+			} `json:"kubernetes"`
+		} `json:"provider"`
+	}
+	fatal.If(t, yaml.UnmarshalStrict([]byte(block), &c))
+	if image := c.Provider.Kubernetes.RateLimitDeployment.Container.Image; c.Provider.Type != "Kubernetes" || !strings.Contains(all, "docker push "+image+"\n") {
+		t.Errorf("the image is %q", image)
 	}
 }
 

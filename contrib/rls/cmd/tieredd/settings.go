@@ -19,7 +19,7 @@ import (
 )
 
 // settings are read from the environment. Names and defaults are those of envoyproxy/ratelimit
-// where it has the same setting; those that begin with TIERED_ are new. docs/service.md has a table
+// where it has the same setting; those that begin with TIERED_ are new. docs/service-reference.md has a table
 // of them.
 type settings struct {
 	Host      string `env:"HOST" envDefault:"0.0.0.0"`
