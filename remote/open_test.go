@@ -2,9 +2,9 @@ package remote_test
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"context"
 	"errors"
 	"math"
 	"net/url"

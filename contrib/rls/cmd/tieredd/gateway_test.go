@@ -303,7 +303,7 @@ func TestRecordedGateway(t *testing.T) {
 	plane.Set(t, "1", recorded(t, "all")...)
 	p := start(t, "", ofPlane(plane.Address, "REDIS_URL="+redis.URL(), patient)...)
 	eventually(t, "it is accepted", func() bool { return plane.Acked("1") })
-	of := func(route string, more string) string {
+	of := func(route, more string) string {
 		key := "httproute/default/" + route + "/match/0/*"
 		return "default/eg/http | " + key + "=" + key + " " + more
 	}

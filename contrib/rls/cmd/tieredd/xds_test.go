@@ -185,17 +185,27 @@ func TestLyingControlPlane(t *testing.T) {
 		logged string
 		limit  int
 	}{
-		{"rubbish", response("2", "n2", &anypb.Any{TypeUrl: response("", "").GetTypeUrl(), Value: []byte{0xff, 0xff}}),
-			"resources[0] has 2 bytes that are no RateLimitConfig", "the configuration is not used", 100},
-		{"another type within", response("2", "n2", anyOf(t, ofUsers(7)), anyOf(t, &discovery.DiscoveryRequest{})),
+		{
+			"rubbish", response("2", "n2", &anypb.Any{TypeUrl: response("", "").GetTypeUrl(), Value: []byte{0xff, 0xff}}),
+			"resources[0] has 2 bytes that are no RateLimitConfig", "the configuration is not used", 100,
+		},
+		{
+			"another type within", response("2", "n2", anyOf(t, ofUsers(7)), anyOf(t, &discovery.DiscoveryRequest{})),
 			`resources[1] has the type "type.googleapis.com/envoy.service.discovery.v3.DiscoveryRequest": must have type.googleapis.com/ratelimit`,
-			"the configuration is not used", 100},
-		{"another type", other, `type_url is "type.googleapis.com/envoy.config.cluster.v3.Cluster": must be type.googleapis.com/ratelimit`,
-			"the configuration is not used", 100},
-		{"the same domain twice", response("2", "n2", anyOf(t, ofUsers(7)), anyOf(t, ofUsers(8))),
-			`users: domain is "shop": another file or place has it`, "the configuration is not used", 100},
-		{"the same version with another content", response("1", "n2", anyOf(t, ofUsers(7))),
-			"", "another content with the same version: it is used", 7},
+			"the configuration is not used", 100,
+		},
+		{
+			"another type", other, `type_url is "type.googleapis.com/envoy.config.cluster.v3.Cluster": must be type.googleapis.com/ratelimit`,
+			"the configuration is not used", 100,
+		},
+		{
+			"the same domain twice", response("2", "n2", anyOf(t, ofUsers(7)), anyOf(t, ofUsers(8))),
+			`users: domain is "shop": another file or place has it`, "the configuration is not used", 100,
+		},
+		{
+			"the same version with another content", response("1", "n2", anyOf(t, ofUsers(7))),
+			"", "another content with the same version: it is used", 7,
+		},
 		{"no version and no nonce", response("", "", anyOf(t, ofUsers(8))), "", "a new configuration is used", 8},
 	} {
 		t.Run(c.name, func(t *testing.T) {
