@@ -37,13 +37,9 @@ func (*fullConnections) HandleConn(context.Context, stats.ConnStats) {}
 
 // HandleRPC counts the calls of a connection.
 func (f *fullConnections) HandleRPC(ctx context.Context, event stats.RPCStats) {
-	open, ok := ctx.Value(openCalls{}).(*atomic.Int64)
-	if !ok {
-		return
-	}
 	switch event.(type) {
 	case *stats.Begin:
-		if open.Add(1) < f.most {
+		if ctx.Value(openCalls{}).(*atomic.Int64).Add(1) < f.most {
 			return
 		}
 		now, last := time.Now().UnixNano(), f.said.Load()
@@ -51,7 +47,7 @@ func (f *fullConnections) HandleRPC(ctx context.Context, event stats.RPCStats) {
 			f.log.Warn("a connection has as many calls open as TIERED_MAX_STREAMS: its others wait at the client", "TIERED_MAX_STREAMS", f.most)
 		}
 	case *stats.End:
-		open.Add(-1)
+		ctx.Value(openCalls{}).(*atomic.Int64).Add(-1)
 	}
 }
 

@@ -50,9 +50,10 @@ const (
 // answer, and sends the nonce of a stream that is gone on the next one.
 type controlPlane struct {
 	*server
-	version string            // that was used last
+	version string            // that was used last, of this stream
 	sum     [sha256.Size]byte // of what came last
 	problem error             // of that; nil if it is used
+	seen    bool              // it came by this stream
 	said    string            // what the log says of an outage
 	mixed   string            // the version that had two contents
 }
@@ -147,7 +148,10 @@ func (c *controlPlane) stream(ctx context.Context) (opened, answered bool, err e
 		}).Stop()
 	}
 	node, _ := c.node()
-	err = stream.Send(&discovery.DiscoveryRequest{Node: node, TypeUrl: rls.ResourceType, VersionInfo: c.version})
+	// Without the last version: one that has started anew may count its versions from 1 again, and
+	// would send nothing if another content happened to have the same.
+	c.version, c.seen = "", false
+	err = stream.Send(&discovery.DiscoveryRequest{Node: node, TypeUrl: rls.ResourceType})
 	for err == nil {
 		var r *discovery.DiscoveryResponse
 		if r, err = stream.Recv(); err != nil {
@@ -196,7 +200,8 @@ func shortened(text string) string {
 
 // take uses what came, if it is not what came last. The error is what is wrong with it.
 func (c *controlPlane) take(ctx context.Context, r *discovery.DiscoveryResponse) error {
-	sum, seen := sumOf(r), c.sum != [sha256.Size]byte{}
+	sum, seen := sumOf(r), c.seen
+	c.seen = true
 	if sum == c.sum {
 		return c.problem
 	}

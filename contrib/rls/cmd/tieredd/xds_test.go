@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -237,6 +238,28 @@ func TestLyingControlPlane(t *testing.T) {
 				t.Errorf("%d answers in %v to one that sends without an end", n, took)
 			}
 		})
+	}
+}
+
+// A control plane that has started anew may count its versions anew, and sends nothing to who has its
+// version: so a stream begins without one.
+func TestControlPlaneStartsAnew(t *testing.T) {
+	var streams atomic.Int64
+	plane := controlplane.StartLiar(t, func(send func(*discovery.DiscoveryResponse), receive func() *discovery.DiscoveryRequest) {
+		n := streams.Add(1)
+		for r := receive(); r != nil; r = receive() {
+			switch {
+			case r.GetVersionInfo() != "1":
+				send(response("1", "n", anyOf(t, ofUsers(int(min(n, 2)*100)))))
+			case n == 1:
+				return // it ends, and is there again at once
+			}
+		}
+	})
+	p := start(t, "", ofPlane(plane.Address)...)
+	eventually(t, "the content of the second stream is used", func() bool { return p.limitOf(t, "a") == 200 })
+	if n := p.told("another content with the same version"); n != 0 {
+		t.Errorf("it is told %d times, and nothing is wrong", n)
 	}
 }
 
