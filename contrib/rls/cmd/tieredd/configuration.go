@@ -134,7 +134,8 @@ func (v *server) use(ctx context.Context, r *draft) {
 	}
 	v.log.Info("a new configuration is used", "domains", len(r.config.Domains()), "limits", len(r.config.Policies()))
 	if all := r.config.Warnings(); all != nil {
-		v.log.Warn("the configuration is valid, and may not do what is meant", "warnings", len(all), "first", all[0])
+		v.log.Warn("the configuration is valid, and may not do what is meant", "warnings", len(all), "first", all[0],
+			"remedy", "look at /rlconfig of the debug port, which lists all")
 	}
 	v.mu.Lock()
 	v.configured = !v.NeedDomain || len(r.config.Domains()) > 0

@@ -72,6 +72,9 @@ func (v *server) handlers() (public, private http.Handler, err error) {
 		}
 		if c := v.service.Config(); c != nil {
 			_, _ = io.WriteString(w, c.String())
+			for _, warning := range c.Warnings() {
+				_, _ = io.WriteString(w, "warning: "+warning+"\n")
+			}
 		}
 	})
 	debug.HandleFunc("GET /debug/pprof/", pprof.Index)

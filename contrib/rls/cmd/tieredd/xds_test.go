@@ -119,6 +119,15 @@ func TestControlPlane(t *testing.T) {
 		t.Error("the end of the outage is not logged")
 	}
 
+	doubtful := ofUsers(400)
+	doubtful.Descriptors = append(doubtful.Descriptors, &config.RateLimitDescriptor{Key: "path"})
+	plane.Set(t, "doubtful", doubtful)
+	eventually(t, "it is accepted", func() bool { return plane.Acked("doubtful") })
+	const doubt = `users: descriptors[1], key "path": this descriptor has no rate_limit and no descriptors: it limits nothing`
+	if _, all := p.get("/rlconfig"); !strings.Contains(all, "\nwarning: "+doubt+"\n") || p.told("may not do what is meant") != 1 {
+		t.Errorf("nothing is said of a doubtful rule: %s", all)
+	}
+
 	plane.Set(t, "5")
 	eventually(t, "nothing is limited", func() bool { return p.limitOf(t, "b") == 0 && plane.Acked("5") })
 	p.play(t, [2]string{"shop | user=a", "OK | OK"})
