@@ -142,6 +142,7 @@ func TestNoControlPlane(t *testing.T) {
 	nobody := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
 	for _, force := range []bool{false, true} {
 		p := start(t, "", ofPlane(nobody, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")...)
+		eventually(t, "it says so", func() bool { return p.told("the control plane does not answer") > 0 })
 		p.terminate(t)
 		p.env = append(p.env, fmt.Sprintf("FORCE_START_WITHOUT_INITIAL_CONFIG=%t", force))
 		p.launch(t)
