@@ -64,7 +64,7 @@ func TestRuleWithPlans(t *testing.T) {
 // reads is of the limit that refuses: never the month's end with the minute's refusal, nor the other
 // way round, and never a time before the window ends.
 func TestPlanOfAMinuteAndAMonth(t *testing.T) {
-	end := time.Date(2000, time.February, 17, 0, 0, 0, 0, time.UTC)
+	end := monthEnds
 	for _, c := range []struct {
 		name, plan    string
 		contract      tiered.Limit // of the minute
@@ -142,8 +142,12 @@ func TestPlanOfAMinuteAndAMonth(t *testing.T) {
 	}
 }
 
-// late is a Memory whose answers come 2 ms late.
+// late is a Memory whose answers come 2 ms late, and whose processes rest for most of the month.
 type late struct{ *remote.Memory }
+
+func (late) RestsUntil() time.Time { return monthEnds.Add(-10 * time.Second) }
+
+var monthEnds = time.Date(2000, time.February, 17, 0, 0, 0, 0, time.UTC)
 
 func (l late) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	l.Memory.Run(ctx, timeout, calls, results)
