@@ -53,6 +53,9 @@ func TestStandingSharesOfPlans(t *testing.T) {
 // user and one of their address: most are decided in memory once the shares have filled, which
 // takes burst ÷ rate.
 func TestOrdinaryServiceIsDecidedInMemory(t *testing.T) {
+	if underRace {
+		t.Skip("the race detector makes it two minutes, and it counts only")
+	}
 	const replicas, users, perSecond = 12, 20_000, 600
 	play := func(t *testing.T, s float64) (inMemory, calling float64) {
 		user := tiered.Policy{
