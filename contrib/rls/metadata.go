@@ -19,8 +19,8 @@ func printable(text string) string {
 }
 
 // metadataOf returns the dynamic metadata that envoyproxy/ratelimit answers with: what was asked,
-// and the metadata of the rules whose limits the descriptors are within. Envoy can write it into its
-// access log. "decision" of a descriptor is ours: what was decided about it.
+// and the metadata of the rules whose limits the descriptors are within. Envoy can write it into
+// its access log. "decision" of a descriptor is ours: what was decided about it.
 func metadataOf(r *pb.RateLimitRequest, checks []check, statuses []*pb.RateLimitResponse_DescriptorStatus) *structpb.Struct {
 	var descriptors []*structpb.Value
 	within := &structpb.Struct{Fields: map[string]*structpb.Value{}}

@@ -16,8 +16,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
-// The configuration of docs/service-reference.md is valid, and the page has each name of the environment, and
-// only these in the tables.
+// The configuration of docs/service-reference.md is valid, and the page has each name of the
+// environment, and only these in the tables.
 func TestPage(t *testing.T) {
 	text := fatal.Get(os.ReadFile("../../docs/service-reference.md"))(t)
 	page := string(text)

@@ -40,7 +40,8 @@ func Resources(all []*anypb.Any) ([]File, error) {
 	return files, errors.Join(problems...)
 }
 
-// ResourcesOfJSON is [Resources] for JSON: a DiscoveryResponse, a list of resources, or one of them.
+// ResourcesOfJSON is [Resources] for JSON: a DiscoveryResponse, a list of resources, or one of
+// them.
 func ResourcesOfJSON(text []byte) ([]File, error) {
 	var response struct {
 		Resources []json.RawMessage `json:"resources"`

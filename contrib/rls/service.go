@@ -33,10 +33,10 @@ type Options struct {
 	// if they are more than what is left.
 	Together bool
 
-	// OnlyOver takes no hits of the other descriptors if one is over its limit. That one counts as it
-	// would alone. It is STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT of envoyproxy/ratelimit, but for
-	// rules in shadow mode and in quota mode: these take nothing if another one refuses, and hinder
-	// no other, or what is admitted would not be counted. Together is stronger.
+	// OnlyOver takes no hits of the other descriptors if one is over its limit. That one counts as
+	// it would alone. It is STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT of envoyproxy/ratelimit, but
+	// for rules in shadow mode and in quota mode: these take nothing if another one refuses, and
+	// hinder no other, or what is admitted would not be counted. Together is stronger.
 	OnlyOver bool
 
 	// Shadow answers OK to every request. The answers for the single descriptors stay as they are.
@@ -526,8 +526,8 @@ func (s *Service) together(ctx context.Context, r *room, strict bool) {
 	}
 }
 
-// quota reports whether a check is in quota mode: it refuses a request only if all that are in quota
-// mode are over their limits.
+// quota reports whether a check is in quota mode: it refuses a request only if all that are in
+// quota mode are over their limits.
 func (s *Service) quota(c *check) bool {
 	if c.rule != nil && c.rule.unlimited {
 		return false

@@ -48,8 +48,8 @@ func (d *Dispatcher) refreshPresence(ctx context.Context) {
 	}
 }
 
-// Rester is a store of a test that lets a long time pass. Nobody asks for anything until then, so no
-// process has to say that it is there: a month of that would take a quarter of a minute.
+// Rester is a store of a test that lets a long time pass. Nobody asks for anything until then, so
+// no process has to say that it is there: a month of that would take a quarter of a minute.
 type Rester interface{ RestsUntil() time.Time }
 
 // addAllNodes adds all nodes of the store after UseAllNodes. A standing share decides over keys of

@@ -88,8 +88,8 @@ func Check[R any](all []Rule[R], w Words, bad func(format string, args ...any)) 
 	}
 }
 
-// SharePlan makes plan, if it is not nil, that of all rules without one of their own. It says by bad
-// if none of them needs it.
+// SharePlan makes plan, if it is not nil, that of all rules without one of their own. It says by
+// bad if none of them needs it.
 func SharePlan[R any](all []Rule[R], plan func(R) string, bad func(format string, args ...any)) {
 	if plan == nil {
 		return

@@ -61,8 +61,8 @@ func TestRuleWithPlans(t *testing.T) {
 
 // One function from the request says the plan of all its limits, a minute's and a month's: it is
 // called once. A rule may have a function of its own, and a contract beats the plan. What a client
-// reads is of the limit that refuses: never the month's end with the minute's refusal, nor the other
-// way round, and never a time before the window ends.
+// reads is of the limit that refuses: never the month's end with the minute's refusal, nor the
+// other way round, and never a time before the window ends.
 func TestPlanOfAMinuteAndAMonth(t *testing.T) {
 	end := monthEnds
 	for _, c := range []struct {

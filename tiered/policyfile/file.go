@@ -29,8 +29,8 @@ type File struct {
 	read []policy // the policies, as they were read
 }
 
-// Notes returns lines about the policies of a File that Load or Parse has made: what is probably not
-// meant, and when the next windows of calendar limits begin after a time.
+// Notes returns lines about the policies of a File that Load or Parse has made: what is probably
+// not meant, and when the next windows of calendar limits begin after a time.
 func (f *File) Notes(now time.Time) (all []string) {
 	for i := range f.read {
 		p := &f.read[i]

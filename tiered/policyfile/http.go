@@ -163,8 +163,8 @@ func (r *reader) patterns(at []*yaml.Node, routes []Route) {
 }
 
 // Middleware returns net/http middleware that limits requests by the file's routes. The Group must
-// have the file's policies, see [tiered.Group.SetPolicies] and [atonce.SetPolicies]. A request that no route matches is not limited. Around a nil Handler
-// the middleware answers 404.
+// have the file's policies, see [tiered.Group.SetPolicies] and [atonce.SetPolicies]. A request that
+// no route matches is not limited. Around a nil Handler the middleware answers 404.
 //
 // A request is limited as each route that a server behind could serve it as, however the client
 // spells its URL: see docs/configuration.md. Of two such routes with the same policy and key it

@@ -12,8 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
-// docs/service-reference.md says of each setting of envoyproxy/ratelimit whether it is read, and names no
-// other. Those that are read have the same default, but for REDIS_URL.
+// docs/service-reference.md says of each setting of envoyproxy/ratelimit whether it is read, and
+// names no other. Those that are read have the same default, but for REDIS_URL.
 func TestTheirSettings(t *testing.T) {
 	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/envoyproxy/ratelimit")
 	list.Dir, list.Env = "theirs", append(os.Environ(), "GOPROXY=off") // what is not there is not fetched

@@ -32,8 +32,8 @@ func (p *process) peak(t *testing.T) int {
 	return kB * 1024
 }
 
-// A flood of values that were never seen before takes the memory that docs/service-operate.md says, without
-// GOMEMLIMIT: the collector goes by what is there now, and not by what was there when the
+// A flood of values that were never seen before takes the memory that docs/service-operate.md says,
+// without GOMEMLIMIT: the collector goes by what is there now, and not by what was there when the
 // configuration was read.
 func TestMemoryOfAFlood(t *testing.T) {
 	if testing.Short() {

@@ -300,8 +300,8 @@ func recorded(t *testing.T, name string) (all []*config.RateLimitConfig) {
 	return all
 }
 
-// What a real Envoy Gateway has sent is used, and the requests that its Envoy makes meet their rules.
-// TestGateway records it.
+// What a real Envoy Gateway has sent is used, and the requests that its Envoy makes meet their
+// rules. TestGateway records it.
 func TestRecordedGateway(t *testing.T) {
 	redis := redistest.Start(t)
 	plane := controlplane.Start(t)

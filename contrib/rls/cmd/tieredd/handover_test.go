@@ -15,8 +15,8 @@ import (
 )
 
 // A client that moves between replicas gets all hits of its limit. One that is refused while other
-// replicas hold hits is told to come back within a second, and is served then: nobody is refused for
-// longer while hits are unspent.
+// replicas hold hits is told to come back within a second, and is served then: nobody is refused
+// for longer while hits are unspent.
 func TestHandover(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real time, with up to 12 replicas")
@@ -58,8 +58,8 @@ func TestHandover(t *testing.T) {
 				if longest > 2*time.Second { // a busy machine may take a second more
 					t.Errorf("a client is refused for %v while hits are unspent", longest)
 				}
-				// Now none is left. Until the last lease has ended nobody knows that, and then the end of
-				// the window is told.
+				// Now none is left. Until the last lease has ended nobody knows that, and then the
+				// end of the window is told.
 				used := time.Now()
 				for _, at := range f.all {
 					eventually(t, "the end of the window is told", func() bool {
@@ -76,8 +76,8 @@ func TestHandover(t *testing.T) {
 	}
 }
 
-// Through a real Envoy the headers of such a refusal tell that time: after 300 of 400 hits one replica
-// is not asked any more, and holds some of the others.
+// Through a real Envoy the headers of such a refusal tell that time: after 300 of 400 hits one
+// replica is not asked any more, and holds some of the others.
 func TestHandoverThroughEnvoy(t *testing.T) {
 	envoytest.Program(t)
 	const limit, before = 400, 300

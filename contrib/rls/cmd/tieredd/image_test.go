@@ -154,8 +154,8 @@ func TestImageUnderEnvoyGateway(t *testing.T) {
 	}
 }
 
-// The image has nothing else, and starts what Envoy Gateway and a Deployment of envoyproxy/ratelimit
-// name as the command.
+// The image has nothing else, and starts what Envoy Gateway and a Deployment of
+// envoyproxy/ratelimit name as the command.
 func TestImage(t *testing.T) {
 	root := image(t)
 	text := string(fatal.Get(os.ReadFile("../../Dockerfile"))(t))

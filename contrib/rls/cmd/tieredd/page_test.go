@@ -104,8 +104,8 @@ func TestPageOfMigration(t *testing.T) {
 	}
 }
 
-// Each of the four ways to change over is at most ten lines, and Envoy Gateway's names the image that is
-// built.
+// Each of the four ways to change over is at most ten lines, and Envoy Gateway's names the image
+// that is built.
 func TestPageOfWays(t *testing.T) {
 	all, block := page(t, "provider:\n")
 	for _, way := range []string{"Envoy Gateway", "AI Gateway", "Istio", "Plain"} {

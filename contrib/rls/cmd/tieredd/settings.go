@@ -19,8 +19,8 @@ import (
 )
 
 // settings are read from the environment. Names and defaults are those of envoyproxy/ratelimit
-// where it has the same setting; those that begin with TIERED_ are new. docs/service-reference.md has a table
-// of them.
+// where it has the same setting; those that begin with TIERED_ are new. docs/service-reference.md
+// has a table of them.
 type settings struct {
 	Host      string `env:"HOST" envDefault:"0.0.0.0"`
 	Port      uint16 `env:"PORT" envDefault:"8080"`

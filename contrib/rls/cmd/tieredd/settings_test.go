@@ -251,8 +251,8 @@ func TestJSONLog(t *testing.T) {
 	}
 }
 
-// What a variable asks for and does not get is said with why and what to do, by the log at the start
-// and by check; what it asks for by its harmless value is nothing. The page has the same.
+// What a variable asks for and does not get is said with why and what to do, by the log at the
+// start and by check; what it asks for by its harmless value is nothing. The page has the same.
 func TestIgnored(t *testing.T) {
 	all, _ := page(t, "")
 	rows := 0
@@ -310,7 +310,8 @@ func TestIgnored(t *testing.T) {
 	}
 }
 
-// The gRPC port may be a unix socket, also one that a killed process left. What is no such is refused.
+// The gRPC port may be a unix socket, also one that a killed process left. What is no such is
+// refused.
 func TestUnixSocket(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "rls.sock")
 	p := start(t, limits, "GRPC_UDS="+at)

@@ -251,8 +251,8 @@ func TestLyingControlPlane(t *testing.T) {
 	}
 }
 
-// A control plane that has started anew may count its versions anew, and sends nothing to who has its
-// version: so a stream begins without one.
+// A control plane that has started anew may count its versions anew, and sends nothing to who has
+// its version: so a stream begins without one.
 func TestControlPlaneStartsAnew(t *testing.T) {
 	var streams atomic.Int64
 	plane := controlplane.StartLiar(t, func(send func(*discovery.DiscoveryResponse), receive func() *discovery.DiscoveryRequest) {

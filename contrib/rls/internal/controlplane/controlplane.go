@@ -1,5 +1,5 @@
-// Package controlplane is the control plane of tests: one of go-control-plane, as Envoy Gateway has,
-// and one that says what a test wants.
+// Package controlplane is the control plane of tests: one of go-control-plane, as Envoy Gateway
+// has, and one that says what a test wants.
 package controlplane
 
 import (
