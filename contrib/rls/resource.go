@@ -97,10 +97,17 @@ func fileOf(c *pb.RateLimitConfig) File {
 	}
 	var w resourceWriter
 	w.config(c)
+	var places []*placed // of the lines, once somebody asks
 	return File{Name: printable(name), Text: w.text, ignored: w.ignored, place: func(line int) string {
-		at := resourceWriter{want: line}
-		at.config(c)
-		return at.found
+		if places == nil {
+			again := resourceWriter{keeps: true}
+			again.config(c)
+			places = again.places
+		}
+		if line < 1 || line > len(places) {
+			return ""
+		}
+		return places[line-1].String()
 	}}
 }
 
@@ -109,9 +116,8 @@ func fileOf(c *pb.RateLimitConfig) File {
 type resourceWriter struct {
 	text    []byte
 	ignored []string
-	lines   int
-	want    int    // the line whose place is looked for
-	found   string // the place
+	keeps   bool      // the places are wanted
+	places  []*placed // of the lines
 }
 
 // placed is where a descriptor is in a resource.
@@ -133,10 +139,10 @@ func (p *placed) String() string {
 }
 
 func (w *resourceWriter) line(p *placed, indent int, parts ...string) {
-	if w.lines++; w.lines == w.want {
-		w.found = p.String()
+	if w.keeps {
+		w.places = append(w.places, p)
 	}
-	if w.want > 0 {
+	if w.keeps {
 		return
 	}
 	for range indent {
@@ -218,7 +224,7 @@ func limitFields(l *pb.RateLimitPolicy) string {
 // may send them.
 func (w *resourceWriter) unknown(p *placed, m proto.Message) {
 	fields := m.ProtoReflect().GetUnknown()
-	if len(fields) == 0 || w.want > 0 {
+	if len(fields) == 0 || w.keeps {
 		return
 	}
 	number, _, _ := protowire.ConsumeTag(fields)

@@ -326,11 +326,13 @@ func TestControlPlaneTLS(t *testing.T) {
 		return path
 	}
 	serverCert, serverKey := good.issue(t, "envoy-gateway", soon)
-	serverPair := fatal.Get(tls.X509KeyPair(serverCert, serverKey))(t)
+	var serverPair atomic.Pointer[tls.Certificate]
+	present := func(cert, key []byte) { serverPair.Store(new(fatal.Get(tls.X509KeyPair(cert, key))(t))) }
+	present(serverCert, serverKey)
 	roots := x509.NewCertPool()
 	roots.AddCert(good.cert)
 	config := &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots, NextProtos: []string{"h2"}}
-	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serverPair, nil }
+	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serverPair.Load(), nil }
 	plane := controlplane.Start(t, grpc.Creds(credentials.NewTLS(config)))
 	plane.Set(t, "1", ofUsers(100))
 
@@ -348,15 +350,15 @@ func TestControlPlaneTLS(t *testing.T) {
 	}{
 		{"its certificate has expired", func() {
 			a, b := good.issue(t, "envoy-gateway", past)
-			serverPair = fatal.Get(tls.X509KeyPair(a, b))(t)
+			present(a, b)
 		}, "certificate has expired"},
 		{"it is for another name", func() {
 			a, b := good.issue(t, "else", soon)
-			serverPair = fatal.Get(tls.X509KeyPair(a, b))(t)
+			present(a, b)
 		}, "not envoy-gateway"},
 		{"of another authority", func() {
 			a, b := stranger.issue(t, "envoy-gateway", soon)
-			serverPair = fatal.Get(tls.X509KeyPair(a, b))(t)
+			present(a, b)
 		}, "unknown authority"},
 		{"ours has expired", func() {
 			a, b := good.issue(t, "envoy-ratelimit", past)
@@ -380,7 +382,7 @@ func TestControlPlaneTLS(t *testing.T) {
 			if p.limitOf(t, "a") != 100 {
 				t.Error("the last configuration is gone")
 			}
-			serverPair = fatal.Get(tls.X509KeyPair(serverCert, serverKey))(t)
+			present(serverCert, serverKey)
 			put("tls.crt", cert)
 			put("tls.key", key)
 			put("ca.crt", good.pem())
