@@ -97,22 +97,20 @@ func (h *health) Counted(announced remote.Announcement, c remote.Census, before 
 				"node", string(h.node.ID()), "policy", l.core.Name, "from", before[place], "to", after)
 		}
 		h.reportOthers(l)
-		if l.Policy().Standing > 0 || c.Policies[place].Used > 0 || l.redisPart() > 0 {
+		if policyOf(l.core.Settings()).Standing > 0 || c.Policies[place].Used > 0 || l.redisPart() > 0 {
 			l.agree()
 		}
 	}
 }
 
 // Forgotten implements [dispatch.NodeObserver].
-func (h *health) Forgotten(place, places int) {
+func (h *health) Forgotten(place int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.unknown == nil {
 		h.unknown = make(map[int]bool)
 	}
-	for i := range places {
-		h.unknown[place+i] = true
-	}
+	h.unknown[place] = true
 }
 
 // reportOthers logs that other processes have other limits for a policy.

@@ -77,7 +77,7 @@ func (g *Group) add(p Policy) (l *Limiter, back bool, err error) {
 		})
 	}
 	ls.version++
-	g.core.Dispatch.Forget(l.place(), 1, ls.version)
+	g.core.Dispatch.Forget(l.place(), ls.version)
 	l.removed.Store(false)
 	return l, back, nil
 }

@@ -76,9 +76,9 @@ type NodeObserver interface {
 	// size of each announced policy's fleet before it.
 	Counted(announced remote.Announcement, c remote.Census, before []int64)
 
-	// Forgotten says that other policies have some places now, so that what was counted of these
-	// means nothing.
-	Forgotten(place, places int)
+	// Forgotten says that another policy has a place now, so that what was counted of it means
+	// nothing.
+	Forgotten(place int)
 }
 
 // Change is a change of a node's breaker.

@@ -107,13 +107,13 @@ func (f *fleets) learn(now time.Duration, c remote.Census) (before []int64) {
 	return before
 }
 
-// forget forgets what is known of some places, because other policies have them now.
-func (f *fleets) forget(place, places int) {
+// forget forgets what is known of a place, because another policy has it now.
+func (f *fleets) forget(place int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	policies := slices.Clone(*f.policies.Load())
-	for i := place; i < min(place+places, len(policies)); i++ {
-		policies[i] = nil
+	if place < len(policies) {
+		policies[place] = nil
 	}
 	f.policies.Store(&policies)
 }

@@ -332,12 +332,12 @@ func (n *Node) hasLeft() bool {
 	return n.guard.State() != failover.Closed || before == now
 }
 
-// Forget forgets how many processes have the policies of some places, because other policies have
-// these places from this version of the announcement on. A refresh must follow.
-func (d *Dispatcher) Forget(place, places int, version int64) {
+// Forget forgets how many processes have the policy of a place, because another policy has it from
+// this version of the announcement on. A refresh must follow.
+func (d *Dispatcher) Forget(place int, version int64) {
 	d.version.Store(version)
 	for _, n := range d.Nodes() {
-		n.fleets.forget(place, places)
-		n.observer.Forgotten(place, places)
+		n.fleets.forget(place)
+		n.observer.Forgotten(place)
 	}
 }

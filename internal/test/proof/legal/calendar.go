@@ -144,21 +144,12 @@ func countsBy(l tiered.Limit, c *lua.Call) bool {
 // overCalendar compares what was admitted between two ends of windows with the largest limit in
 // force. Each limit has its ends while it is in force. What a step of the clock cuts is skipped.
 func (b *history) overCalendar(terms []term) (worst float64, where string) {
-	start := time.Duration(b.base.UnixNano()) // of the store's clock, at the beginning
 	worst = math.Inf(-1)
 	last := b.horizon(b.sure)
-	for i := range len(b.moves) + 1 {
-		from, to := time.Duration(0), never
-		if i > 0 {
-			from = b.moves[i-1].at
-			start += b.moves[i-1].by
-		}
-		if i < len(b.moves) {
-			to = b.moves[i].at
-		}
+	for start, s := range b.steady(time.Duration(b.base.UnixNano())) {
 		var ends []time.Duration
 		for _, t := range terms {
-			for at := max(from, t.from); at <= min(to, last); {
+			for at := max(s.from, 0, t.from); at <= min(s.to, last); {
 				begin, end := t.Calendar.At(time.Unix(0, int64(start+at)))
 				for _, e := range []time.Time{begin, end} {
 					if e := time.Duration(e.UnixNano()) - start; e <= after(t.until, b.life) {
@@ -171,7 +162,7 @@ func (b *history) overCalendar(terms []term) (worst float64, where string) {
 		slices.Sort(ends)
 		for j, first := range ends[:max(len(ends)-1, 0)] {
 			next := ends[j+1]
-			if i > 0 && first < from || next > to {
+			if first < s.from || next > s.to {
 				continue
 			}
 			if over := b.within(terms, first, next); over > worst {

@@ -2,6 +2,7 @@ package legal
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"time"
@@ -93,25 +94,16 @@ func (b *history) worst(f *flow, from, to time.Duration, burst int64) ideal.Exce
 // overFixed compares each window with the largest limit in force. A window that a step of the clock
 // cuts is skipped.
 func (b *history) overFixed(terms []term) (worst float64, where string) {
-	start := b.wall()
 	per := b.rules.Limit.Per
 	worst = math.Inf(-1)
-	for i := range len(b.moves) + 1 {
-		from, to := time.Duration(0), never
-		if i > 0 {
-			from = b.moves[i-1].at
-			start += b.moves[i-1].by
-		}
-		if i < len(b.moves) {
-			to = b.moves[i].at
-		}
+	for start, s := range b.steady(b.wall()) {
 		windows := map[int64]bool{}
 		for _, a := range b.sure {
 			windows[floorDiv(int64(start)+a.Before-int64(b.phase), int64(per))] = true
 		}
 		for n := range windows {
 			first := time.Duration(n*int64(per)+int64(b.phase)) - start
-			if i > 0 && first < from || first+per > to {
+			if first < s.from || first+per > s.to {
 				continue
 			}
 			if over := b.within(terms, first, first+per); over > worst {
@@ -120,6 +112,25 @@ func (b *history) overFixed(terms []term) (worst float64, where string) {
 		}
 	}
 	return worst, where
+}
+
+// stretch is a time in which nobody sets the store's clock.
+type stretch struct{ from, to time.Duration }
+
+// steady yields what the store's clock shows at the time 0 of the history, if it goes on as in each
+// time between two steps, and that time. The first has no begin: it cuts no window. clock is what
+// the clock shows at the beginning.
+func (b *history) steady(clock time.Duration) iter.Seq2[time.Duration, stretch] {
+	return func(yield func(time.Duration, stretch) bool) {
+		s := stretch{math.MinInt64, never}
+		for _, m := range b.moves {
+			if s.to = m.at; !yield(clock, s) {
+				return
+			}
+			clock, s = clock+m.by, stretch{m.at, never}
+		}
+		yield(clock, s)
+	}
 }
 
 // wall returns the time of the store's clock at the beginning, since 1970 and modulo the window.
