@@ -103,6 +103,14 @@ type splitUse struct {
 	crowdedSince time.Duration // since then there are too many; 0 if there are not
 }
 
+// wants returns how many eighths of the limits of p this process wants the processes to share.
+func (u *splitUse) wants(p *Policy) int {
+	if u.crowded {
+		return 0
+	}
+	return p.eighths()
+}
+
 // redisPart returns how many eighths of the limits l leaves to shares when it takes from Redis.
 func (l *Limiter) redisPart() int {
 	l.mu.Lock()

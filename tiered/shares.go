@@ -200,11 +200,3 @@ func (l *Limiter) mostSharing(p *Policy) (most int64) {
 	}
 	return most
 }
-
-// wants returns how many eighths of the limits of p this process wants the processes to share.
-func (u *splitUse) wants(p *Policy) int {
-	if u.crowded {
-		return 0
-	}
-	return p.eighths()
-}
