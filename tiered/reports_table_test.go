@@ -487,12 +487,13 @@ var faultsTold = []struct {
 			for _, other := range others[:10] {
 				other.end()
 			}
-			time.Sleep(20 * time.Second)
+			time.Sleep(40 * time.Second)
 		},
 		lines: []string{
 			otherNumber,
 			"WARN too many processes for this policy's standing shares: none would hold a whole token, so its limits are whole again",
 			"INFO few enough processes for this policy's standing shares again",
+			otherNumber,
 		},
 		attrs: "policy=api processes=15 most=11",
 	}, {

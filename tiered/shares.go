@@ -50,12 +50,16 @@ func (l *Limiter) agree() {
 	if !policyOf(s).Algorithm.has(lua.Window) {
 		a.Hear(g.core.Now(), heard, leases(s))
 	}
-	agreed := a.Agreed()
+	agreed, at := a.Agreed(), g.core.Now()
+	// Processes give their shares up, and come back to them, at different times.
+	warn := a.Outsiders() > 0 && !l.split.warned && l.split.crowdedSince == 0 && at >= l.split.calm
+	settled := agreed && l.split.warned
+	l.split.warned = (l.split.warned || warn) && !settled
 	if agreed && !was {
 		g.core.Shares.Clear(g.core.Now()) // others may just have used the whole limits
 	}
 	agrees.Store(agreed)
-	now := l.split
+	now := *a
 	l.mu.Unlock()
 	if now.Redis() != redis {
 		l.splitAnew()
@@ -73,10 +77,10 @@ func (l *Limiter) agree() {
 		g.trace.call(g.trace.hooks.Standing, e)
 	}
 	switch {
-	case now.Outsiders() > 0 && outsiders == 0 && now.crowdedSince == 0: // else they give up at different times
+	case warn:
 		g.journal.Line(slog.LevelWarn, "some processes do not split this policy's limit alike: standing shares are not used",
 			"policy", l.core.Name, "processes", now.Outsiders())
-	case agreed && !was && now.Differed():
+	case settled:
 		g.journal.Line(slog.LevelInfo, "all processes split this policy's limit alike: standing shares are used again",
 			"policy", l.core.Name)
 	}
@@ -152,7 +156,9 @@ func (g *Group) fit() {
 		switch {
 		case members <= most:
 			u.crowdedSince = 0
-			u.crowded = u.crowded && 2*members > most
+			if u.crowded = u.crowded && 2*members > most; was && !u.crowded {
+				u.calm = now + patience
+			}
 		case u.crowdedSince == 0:
 			u.crowdedSince = now
 		}
