@@ -284,9 +284,9 @@ func TestStandingSharesOfAFleetThatGrows(t *testing.T) {
 	frozen.Pause()
 	froze := time.Now()
 	time.Sleep(45 * time.Second) // one in eight of 200 tokens is for 24 processes, so 30 give their shares up
-	_, before := f.look(f.all[5:30])
+	_, before := f.look(f.all[5:32])
 	time.Sleep(3 * time.Second)
-	if _, after := f.look(f.all[5:30]); after != before {
+	if _, after := f.look(f.all[5:32]); after != before {
 		t.Errorf("the shares of 30 processes admitted %d tokens", after-before)
 	}
 	names, err := server.Client().Keys(t.Context(), "*st1").Result()
@@ -299,7 +299,7 @@ func TestStandingSharesOfAFleetThatGrows(t *testing.T) {
 	f.job.Loads = loads(4, 100)
 	f.start(4)
 	time.Sleep(5 * time.Second)
-	old := append(f.all[:2:2], f.all[5:30]...)
+	old := append(f.all[:2:2], f.all[5:32]...)
 	for _, r := range old.Stop() {
 		if !strings.Contains(r.Log, "too many processes") {
 			t.Errorf("a process of 30 says nothing of it: %s", r.Log)
