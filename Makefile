@@ -124,9 +124,9 @@ proof: ## the bound under an adversary who owns every message, what each broken 
 # FAULTS is a regular expression: make faults FAULTS='Sentinel|Cluster'.
 FAULTS ?= .
 
-faults: ## everything that can happen to Redis, the network, the processes and the callers, for real: eleven minutes
+faults: ## everything that can happen to Redis, the network, the processes and the callers, for real: a quarter of an hour
 	@$(REDIS)
-	go test -count=1 -timeout 20m -v -run '^TestFaults$$' ./internal/test/rig/faults -args -faults '$(FAULTS)'
+	go test -count=1 -timeout 20m -v -run '^TestFaults$$|FleetThatGrows' ./internal/test/rig/faults -args -faults '$(FAULTS)'
 
 steady: ## how much of the limit is used, and how rarely Redis is asked, under steady load: two minutes of a quiet machine
 	@$(REDIS)

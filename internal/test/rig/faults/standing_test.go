@@ -235,8 +235,8 @@ func TestStandingSharesWithAnOldProcessAndAFailover(t *testing.T) {
 // than a right, the table is lost, one deploy makes the part larger, one lowers a limit, and one
 // turns the shares off. No key has more than the largest limit that it had, at any time.
 func TestStandingSharesOfAFleetThatGrows(t *testing.T) {
-	if testing.Short() {
-		t.Skip("five minutes of real time")
+	if *which == "quick" {
+		t.Skip("five minutes of real time: make faults")
 	}
 	t.Parallel()
 	server := redistest.Start(t)
