@@ -21,6 +21,7 @@ func untilDate(zone string, y int, m time.Month, d, hour int) time.Time {
 // Each customer's quota ends on his own billing day, at midnight of the zone: so much is admitted
 // before it and so much after it, by leases or not, in one process or several.
 func TestQuotaPerMonth(t *testing.T) {
+	t.Parallel()
 	quota := func(n int64) tiered.Limit { return tiered.PerMonth(n).In("America/New_York") }
 	billed := map[string]int{"ann": 17, "bob": 31, "eve": 1}
 	for _, size := range []int64{0, 7, tiered.NoLease} {
