@@ -77,7 +77,7 @@ func (l *Limiter) announced() remote.AnnouncedPolicy {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return remote.AnnouncedPolicy{
-		Name: l.core.Name, Limits: p.limitsText(), Shared: p.eighths(), Used: l.split.Uses(),
+		Name: l.core.Name, Limits: p.limitsText(), Shared: l.split.wants(p), Used: l.split.Uses(),
 	}
 }
 

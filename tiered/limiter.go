@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 	"weak"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
@@ -98,7 +99,18 @@ type otherLimits struct {
 // Limiter's mutex.
 type splitUse struct {
 	standing.Agreement
-	tooMany bool // it was reported that no share holds a token
+	crowded      bool          // there are too many processes, so this one wants no shares: see [Limiter.fit]
+	crowdedSince time.Duration // since then there are too many; 0 if there are not
+	calm         time.Duration // until then others may not have come back to their shares yet
+	warned       bool          // it was said that other processes split the limits otherwise
+}
+
+// wants returns how many eighths of the limits of p this process wants the processes to share.
+func (u *splitUse) wants(p *Policy) int {
+	if u.crowded {
+		return 0
+	}
+	return p.eighths()
 }
 
 // redisPart returns how many eighths of the limits l leaves to shares when it takes from Redis.

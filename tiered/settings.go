@@ -116,7 +116,7 @@ func (l *Limiter) set(p Policy) {
 		hold = leases(s)
 	}
 	l.mu.Lock()
-	l.split.Want(l.group.core.Now(), p.eighths(), hold)
+	l.split.Want(l.group.core.Now(), l.split.wants(&p), hold)
 	l.core.Standing.Agreed.Store(l.split.Agreed())
 	l.mu.Unlock()
 	if p.Standing > 0 {

@@ -3,6 +3,7 @@ package debugpage_test
 import (
 	"context"
 	"html"
+	"log/slog"
 	"net/http"
 	"regexp"
 	"strings"
@@ -70,7 +71,7 @@ func TestPageSaysHowEachPolicyCounts(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			g := testgroup.New(t, remote.NewMemory(), nil)
+			g := testgroup.New(t, remote.NewMemory(), &tiered.Options{Budget: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 			c.policy.Name = name
 			fatal.Get(g.NewLimiter(c.policy))(t)
 			_, page := get(t, g, nil, http.MethodGet, "/")
