@@ -69,7 +69,7 @@ func TestLockout(t *testing.T) {
 		}
 		for range 10 {
 			try("ann@x.org", "right", 200)
-			l.Advance(100 * time.Millisecond) // what was cancelled goes back in the background
+			l.Advance(100 * time.Millisecond) // what was canceled goes back in the background
 		}
 		for _, email := range []string{"ann@x.org", "Ann@x.org", " ann@X.org", "ANN@x.org", "ann@x.org"} {
 			try(email, "wrong", 401)
@@ -283,8 +283,10 @@ func TestBehindProxies(t *testing.T) {
 	}{
 		{"`RemoteIP()`", httplimit.RemoteIP(), "192.0.2.7", []string{"X-Forwarded-For", "198.51.100.1"}},
 		{"`ForwardedFor(ingress)`", httplimit.ForwardedFor(inside), "10.1.1.1", []string{"X-Forwarded-For", "198.51.100.1, 192.0.2.7"}},
-		{"`HeaderIP(\"CF-Connecting-IP\", cloudflare...)`", httplimit.HeaderIP("CF-Connecting-IP", edge), "173.245.48.1",
-			[]string{"X-Forwarded-For", "198.51.100.1", "CF-Connecting-IP", "192.0.2.7"}},
+		{
+			"`HeaderIP(\"CF-Connecting-IP\", cloudflare...)`", httplimit.HeaderIP("CF-Connecting-IP", edge), "173.245.48.1",
+			[]string{"X-Forwarded-For", "198.51.100.1", "CF-Connecting-IP", "192.0.2.7"},
+		},
 		{"`TrustedHops(1)`", httplimit.TrustedHops(1), "10.1.1.1", []string{"X-Forwarded-For", "198.51.100.1, 192.0.2.7"}},
 		{"`TrustedHops(2)`", httplimit.TrustedHops(2), "35.191.0.1", []string{"X-Forwarded-For", "198.51.100.1, 192.0.2.7, 203.0.113.9"}},
 	} {
