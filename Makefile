@@ -24,7 +24,7 @@ PROMETHEUS := sh scripts/install-prometheus.sh
 TIERED_TEST_ENVOY ?= $(CURDIR)/build/envoy
 ENVOY := sh scripts/install-envoy.sh "$(TIERED_TEST_ENVOY)"
 
-# The oldest and the newest redis-server, which make test-long fetches. make test-long TIERED_TEST_REDIS= goes without them.
+# The oldest and the newest redis-server and a Valkey, which make test-long fetches. make test-long TIERED_TEST_REDIS= goes without them.
 TIERED_TEST_REDIS ?= $(CURDIR)/build/redis
 REDIS_VERSIONS := sh scripts/install-redis-versions.sh "$(TIERED_TEST_REDIS)"
 
@@ -133,7 +133,7 @@ steady: ## how much of the limit is used, and how rarely Redis is asked, under s
 	go test -count=1 -v -run 'TestSteady' .
 	go test -count=1 -v -run 'TestSteady' ./internal/test/rig/fleet -args -steady
 
-ratios: ## every claim about speed, measured against something in the same run: under fourteen minutes
+ratios: ## every claim about speed, measured against something in the same run: under fourteen minutes; writes the table of the README
 	@$(REDIS)
 	cd benchmarks && go run ./cmd/ratios
 
