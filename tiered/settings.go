@@ -153,6 +153,16 @@ func (l *Limiter) Policy() Policy {
 	return policyOf(l.core.Settings()).clone()
 }
 
+// ReadPolicy is Policy without a copy, because that may have a thousand plans. Nobody may write to
+// it. It is nil for a nil or zero Limiter. Only this module can call it: the type of its argument
+// is internal.
+func (l *Limiter) ReadPolicy(defaults.Module) *Policy {
+	if l.isZero() {
+		return nil
+	}
+	return policyOf(l.core.Settings())
+}
+
 // SetPolicy changes the policy for all keys at once, but for Name, Algorithm, Also and Calendar,
 // and the Per of a FixedWindow, of a SlidingLog, or of a TokenBucket with Also, because Redis has
 // counted by them. If p is invalid it returns an error and changes nothing. It does not wait for

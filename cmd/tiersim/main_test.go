@@ -165,7 +165,7 @@ func TestStatus(t *testing.T) {
 		{[]string{"check", policies}, passed, "    max_debt: 900\n", ""},
 		{[]string{"check", plans}, passed, "    plans:\n      pro: 1000/min\n", ""},
 		{[]string{"check", plans}, passed, "    address: hops 1\n    ranges:\n      10.0.0.0/8: unlimited\n", ""},
-		{[]string{"check", plans}, passed, "missing: refuse, cost: 1, plan: header X-Plan}\n", ""},
+		{[]string{"check", plans}, passed, "missing: refuse, cost: 1, plan: header X-Plan, hidden: false}\n", ""},
 		{[]string{"check", policies}, passed, "{policy: api, key: header X-User, missing: refuse, cost: 3}\n", ""},
 		{[]string{"check", policies}, passed, "  # any method, any host, /x and all paths below it, however the URL is spelled\n  - match: /x/\n", ""},
 		{[]string{"check", quotas}, passed, "\n# policy \"q\": windows of 10/month from day 17 begin at" + next(tiered.Calendar{Unit: tiered.Month, Day: 17}) +
