@@ -127,6 +127,7 @@ type reloads struct {
 // Its methods must not panic, because they would do so at the first request. They refuse.
 var (
 	errZeroLimiter = errors.New("tiered: the Limiter is nil or zero: must be made by New or Group.NewLimiter")
+	errInGroup     = errors.New("tiered: nothing is closed, because the Limiter is one of a Group: must be Group.Close")
 	errZeroGroup   = errors.New("tiered: the Group is nil or zero: must be made by NewGroup")
 )
 
