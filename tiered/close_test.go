@@ -13,7 +13,6 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
-	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -254,16 +253,4 @@ func TestLeaseOfAPoisonedKeyDoesNotHoldUpClose(t *testing.T) {
 			t.Errorf("tokens are missing from the books: %+v", s)
 		}
 	})
-}
-
-// A Limiter of a Group does not close it, and says so: others still use the Group.
-func TestCloseOfOneInAGroup(t *testing.T) {
-	g := testgroup.New(t, remote.NewMemory(), nil)
-	l := testgroup.NewLimiter(t, g, tiered.Policy{Name: "a", Limit: tiered.PerSecond(1)})
-	if err := l.Close(t.Context()); err == nil || !strings.Contains(err.Error(), "must be Group.Close") {
-		t.Errorf("%v", err)
-	}
-	if d := l.Allow(t.Context(), "k"); !d.Allowed || d.Tier == tiered.Failover {
-		t.Error(d)
-	}
 }

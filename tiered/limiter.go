@@ -51,6 +51,7 @@ type Group struct {
 	reloads  reloads
 
 	sharesReport   sharesReport
+	greeted        atomic.Bool // the log says that Redis has answered
 	hasAnnounced   atomic.Bool // this process has announced its policies once
 	warnPlacesOnce sync.Once   // warns that there are more policies than can be announced
 	setPoliciesMu  sync.Mutex  // one SetPolicies at a time

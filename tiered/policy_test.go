@@ -189,8 +189,10 @@ func TestGroupRefusesWhatItCannotUse(t *testing.T) {
 			t.Errorf("two policies of one name: %v", err)
 		}
 		b := must(l.Group().NewLimiter(tiered.Policy{Name: "b", Limit: tiered.PerSecond(2)}))
-		ok(t, b.Close(ctx))
-		want(t, b.Allow(ctx, "k"), tiered.Granted) // closing it closed nothing: the Group goes on
+		if err := b.Close(ctx); err == nil || !strings.Contains(err.Error(), "must be Group.Close") {
+			t.Errorf("Close of one in a Group: %v", err)
+		}
+		want(t, b.Allow(ctx, "k"), tiered.Granted) // the Group goes on
 		want(t, l.Allow(ctx, "k"), tiered.Granted) // and the same key under another policy is another bucket
 		if b.Policy().Name != "b" {
 			t.Error("Policy is not the one that was given")
