@@ -153,6 +153,10 @@ func (l *Limiter) Policy() Policy {
 	return policyOf(l.core.Settings()).clone()
 }
 
+// Carries reports whether a request has carried a limit of its own, or a plan. Only this module can
+// call it, as ReadPolicy.
+func (l *Limiter) Carries(defaults.Module) bool { return !l.isZero() && l.core.Carries() }
+
 // ReadPolicy is Policy without a copy, because that may have a thousand plans. Nobody may write to
 // it. It is nil for a nil or zero Limiter. Only this module can call it: the type of its argument
 // is internal.
