@@ -3,6 +3,7 @@ package tiered
 import (
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
@@ -112,8 +113,9 @@ func (l *Limiter) resolve(s *engine.Settings, p Policy, redis int, limit Limit, 
 // set makes p the policy of new buckets.
 func (l *Limiter) set(p Policy) {
 	hold := 2 * dispatch.MaxTimeout
+	var known []string // the log has them
 	if s := l.core.Settings(); s != nil {
-		hold = leases(s)
+		hold, known = leases(s), policyOf(s).Warnings()
 	}
 	l.mu.Lock()
 	l.split.Want(l.group.core.Now(), p.eighths(), hold)
@@ -124,6 +126,9 @@ func (l *Limiter) set(p Policy) {
 	}
 	l.core.Set(l.newSettings(&p))
 	for _, what := range p.Warnings() {
+		if slices.Contains(known, what) {
+			continue
+		}
 		l.group.journal.Line(slog.LevelWarn, "a policy is probably not what was meant", "policy", p.Name, "what", what)
 	}
 }

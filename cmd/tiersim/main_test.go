@@ -147,6 +147,7 @@ func TestStatus(t *testing.T) {
 		"http: [{match: /, limits: [{at_once: in-flight, key: header X-User}]}]\n")
 	badPlaces := file(t, "bad-places.yaml", "at_once: [{name: in-flight, places: 5}]\n"+
 		"version: 1\npolicies: []\nhttp: [{match: /, limits: [{at_once: inflight, key: ip}]}]\n")
+	beside := file(t, "beside.yaml", "version: 1\npolicies: [{name: api, limit: 5/s}]\nat_once: [{name: in-flight, places: 5}]\n")
 	badPolicies := file(t, "bad.yaml", "version: 1\npolicies: [{name: a, limit: 1/x}]\n")
 	for _, c := range []struct {
 		args   []string
@@ -184,6 +185,9 @@ func TestStatus(t *testing.T) {
 			`policy "free" is unlimited`,
 		},
 		{[]string{"run", other, "--policies", policies}, notRunnable, "", `has no policy named ["" "users"]`},
+		{[]string{"run", path, "--policies", beside}, passed, "", ""},
+		{[]string{"run", path, "--policies", beside, "--policy", "in-flight"}, notRunnable, "", `policy "in-flight" under at_once: a run takes none from a file: set it by --set at_once.places=5`},
+		{[]string{"run", "slow-backend", "--policies", beside, "--policy", "api"}, notRunnable, "", `under at_once: a run takes none`},
 		{[]string{"run", path, "--policies", badPolicies}, notRunnable, "", "policies[0].limit"},
 		{[]string{"run", path, "--policy", "api"}, notRunnable, "", `--policy is "api": needs --policies`},
 		{[]string{}, passed, "Usage:", ""}, // for nil cobra takes those of the test's own process
