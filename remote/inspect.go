@@ -126,7 +126,7 @@ func (s *Redis) Server(ctx context.Context, timeout time.Duration, node Node) (s
 	if err != nil || i < 0 {
 		return "", err
 	}
-	var to redis.UniversalClient = s.foreign
+	to := s.foreign
 	if client != nil {
 		to = s.lanes.bounded(client, timeout)
 	}

@@ -173,12 +173,25 @@ func TestDigits(t *testing.T) {
 		unit  scenario.Unit
 		want  string
 	}{
-		{.9264, scenario.Seconds, "0.93 s"}, {.008929, scenario.Ratio, "0.89 %"}, {.009, scenario.Ratio, "0.9 %"}, {0, scenario.Seconds, "0 s"},
-		{12.345, scenario.Seconds, "12.3 s"}, {123.45, scenario.Seconds, "123 s"}, {.02, scenario.Seconds, "20 ms"},
-		{.0004024, scenario.Seconds, "0.4 ms"}, {.0000012, scenario.Seconds, "1.2 µs"}, {.0995, scenario.Seconds, "0.1 s"},
-		{9.996, scenario.Seconds, "10 s"}, {99.96, scenario.Seconds, "100 s"}, {999.6, scenario.Count, "1\u00a0000"},
-		{7531, scenario.Count, "7\u00a0530"}, {1234567, scenario.Count, "1\u00a0230\u00a0000"}, {57.93, scenario.PerSec, "57.9/s"},
-		{.00001, scenario.Ratio, "< 0.01 %"}, {-1, scenario.Ratio, "unknown"}, {math.NaN(), scenario.Count, "unknown"},
+		{.9264, scenario.Seconds, "0.93 s"},
+		{.008929, scenario.Ratio, "0.89 %"},
+		{.009, scenario.Ratio, "0.9 %"},
+		{0, scenario.Seconds, "0 s"},
+		{12.345, scenario.Seconds, "12.3 s"},
+		{123.45, scenario.Seconds, "123 s"},
+		{.02, scenario.Seconds, "20 ms"},
+		{.0004024, scenario.Seconds, "0.4 ms"},
+		{.0000012, scenario.Seconds, "1.2 µs"},
+		{.0995, scenario.Seconds, "0.1 s"},
+		{9.996, scenario.Seconds, "10 s"},
+		{99.96, scenario.Seconds, "100 s"},
+		{999.6, scenario.Count, "1\u00a0000"},
+		{7531, scenario.Count, "7\u00a0530"},
+		{1234567, scenario.Count, "1\u00a0230\u00a0000"},
+		{57.93, scenario.PerSec, "57.9/s"},
+		{.00001, scenario.Ratio, "< 0.01 %"},
+		{-1, scenario.Ratio, "unknown"},
+		{math.NaN(), scenario.Count, "unknown"},
 	} {
 		if got := picture.Text(c.value, c.unit); got != c.want {
 			t.Errorf("%v is %q, want %q", c.value, got, c.want)
