@@ -94,10 +94,10 @@ func chat(out io.Writer, test string, usage bool) {
 	fmt.Fprint(out, "data: [DONE]\n\n")
 }
 
-// responses streams events with CR LF, and the usage in the last one.
+// responses streams events with CR LF and data in two lines, and the usage in the last one.
 func responses(out io.Writer, test string, usage bool) {
 	event := func(name, rest string) {
-		fmt.Fprintf(out, "event: %s\r\ndata: {\"type\":\"%s\"%s}\r\n\r\n", name, name, rest)
+		fmt.Fprintf(out, "event: %s\r\ndata: {\"type\":\"%s\"\r\ndata: %s}\r\n\r\n", name, name, rest)
 	}
 	event("response.created", `,"response":{"status":"in_progress","usage":null}`)
 	event("response.output_text.delta", `,"delta":"hello"`)
