@@ -177,9 +177,10 @@ lint: ## golangci-lint over all modules: two to three minutes, and two more when
 
 # growth   docs/internals/performance.md: how the cost grows with processes, keys and lease size; under four minutes
 # envoy    docs/service-operate.md: the service and envoyproxy/ratelimit behind a real Envoy; five minutes
-# images   docs/images: the page of tiersim run, light, dark and on a phone; half a minute
+# images   docs/images: the page of tiersim run, light, dark and on a phone, and the drawing of the fail modes; half a minute
+# fail-modes  docs/images/fail-modes.svg alone, which needs no browser; the same bytes each time
 # browser  writes pictures into build only: looks at pages of runs and at the debug page in chromium; under two minutes
-PAGES := growth envoy images browser
+PAGES := growth envoy images fail-modes browser
 
 pages: ## write one page of the documents, or look at those of the simulator: make pages PAGE=growth
 	$(or $(page-$(PAGE)),$(error PAGE is one of $(PAGES)))
@@ -198,14 +199,21 @@ define page-images
 @mkdir -p build
 go run ./cmd/tiersim run outage --html build/report.html >build/report.txt
 sh scripts/look.sh build/report.html docs/images/report 2600 3350
+$(fail-modes)
 endef
+
+fail-modes = go run ./cmd/tiersim sweep fail-modes --html build/fail-modes.html --svg docs/images/fail-modes.svg
+page-fail-modes = $(fail-modes)
 
 define page-browser
 @$(CHROMIUM)
 @mkdir -p build
-go run ./cmd/tiersim run outage everything key-flood steady --html build/page.html >build/page.txt
+for page in outage everything key-flood steady; do \
+	go run ./cmd/tiersim run $$page --html build/page-$$page.html >build/page-$$page.txt || exit 1; \
+done
+go run ./cmd/tiersim sweep fail-modes --html build/page-fail-modes.html >build/page-fail-modes.txt
 go test -count=1 -run '^TestPage$$' ./tiered/debugpage -args -write $(CURDIR)/build/page-debug.html
-for page in outage everything key-flood steady debug; do \
+for page in outage everything key-flood steady fail-modes debug; do \
 	sh scripts/look.sh build/page-$$page.html build/page-$$page || exit 1; \
 done
 endef

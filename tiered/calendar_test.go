@@ -138,7 +138,13 @@ func TestMonthThatIsNone(t *testing.T) {
 			var log logged
 			c.p.Name = "api"
 			l := must(tiered.New(remote.NewMemory(), c.p, &tiered.Options{Logger: log.logger()}))
+			again := c.p
+			again.FailMode = tiered.FailOpen
+			ok(t, l.SetPolicy(again)) // which is no news
 			ok(t, l.Close(ctx))
+			if n := strings.Count(log.String(), "not what was meant"); n > 1 {
+				t.Errorf("%v is told %d times", c.p, n)
+			}
 			for _, text := range []string{log.String(), fmt.Sprint(c.p.Warnings())} {
 				if strings.Contains(text, "Policy.Limit.Per is "+c.p.Limit.Per.String()+": a month?") != c.told {
 					t.Errorf("%v: %s", c.p, text)

@@ -52,6 +52,7 @@ type Group struct {
 	reloads  reloads
 
 	sharesReport   sharesReport
+	greeted        atomic.Bool // the log says that Redis has answered
 	hasAnnounced   atomic.Bool // this process has announced its policies once
 	warnPlacesOnce sync.Once   // warns that there are more policies than can be announced
 	setPoliciesMu  sync.Mutex  // one SetPolicies at a time
@@ -139,6 +140,7 @@ type reloads struct {
 // Its methods must not panic, because they would do so at the first request. They refuse.
 var (
 	errZeroLimiter = errors.New("tiered: the Limiter is nil or zero: must be made by New or Group.NewLimiter")
+	errInGroup     = errors.New("tiered: nothing is closed, because the Limiter is one of a Group: must be Group.Close")
 	errZeroGroup   = errors.New("tiered: the Group is nil or zero: must be made by NewGroup")
 )
 

@@ -104,7 +104,7 @@ func TestPageSaysWhyAKeyIsRefused(t *testing.T) {
 		}
 		_, page := get(t, g, nil, http.MethodGet, "/")
 		if by, blocked := cell(page, "By the limit"), cell(page, "Blocked"); by != "3 2 per day" || blocked != "–" ||
-			cell(page, "Refused") != "3" {
+			cell(page, "Refused") != "3 60 % of requests" {
 			t.Errorf("refused %q, blocked %q", by, blocked)
 		}
 		shut := testgroup.NewLimiter(t, g, tiered.Policy{Name: "shut", Limit: tiered.Blocked()})

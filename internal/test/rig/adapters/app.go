@@ -162,6 +162,7 @@ const (
 var Rows = []Row{
 	{"An admitted request has the handler's answer, and the fields", nil, admitted},
 	{"A refused request gets 429 and Retry-After, and runs no handler", nil, refused},
+	{"A hidden rule refuses too, and the fields tell of the others", nil, hidden},
 	{"A middleware outside sees the status of each answer, and that there is one", nil, statusOutside},
 	{"A middleware outside gets the error that the handler returned", noErrors, errorOutside},
 	{"What a middleware outside has stored reaches the handler", nil, stored},
