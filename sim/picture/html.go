@@ -221,7 +221,7 @@ func (p *page) judge(r *measure.Report) {
 	}
 	for _, h := range r.Sometimes {
 		if h.Wanted {
-			add(outcome{h.Count > 0, "sometimes " + h.Name, "Had to happen", fmt.Sprintf("%d times", h.Count)})
+			add(outcome{h.Count > 0, "sometimes " + h.Name, "Had to happen", digits(float64(h.Count)) + " times"})
 		}
 	}
 	p.Verdict = fmt.Sprintf("%d of %d expectations came true", len(p.Outcomes)-broken, len(p.Outcomes))
