@@ -35,6 +35,6 @@ quietly() { "$@" >"$directory/log" 2>&1 || { cat "$directory/log" >&2; exit 1; }
 quietly go get "$module@$version" $(for p in $packages; do echo "$p@$version"; done)
 quietly go build -o user .
 quietly go install "$module/cmd/tiersim@$version"
-"$GOBIN/tiersim" version
+"$GOBIN/tiersim" --version
 echo "a user can fetch and build:"
 go list -m all | grep "^$module"
