@@ -27,6 +27,7 @@ func TestLogWhenRedisFirstAnswers(t *testing.T) {
 			must(g.NewLimiter(tiered.Policy{Name: name, Limit: tiered.PerSecond(10)}))
 		}
 		time.Sleep(30 * time.Second)
+		synctest.Wait()
 		if strings.Contains(log.String(), `msg="redis answers"`) {
 			t.Errorf("before it has answered:\n%s", &log)
 		}
