@@ -50,7 +50,11 @@ func TestPing(t *testing.T) {
 				t.Cleanup(func() { _ = client.Close() })
 				store = remote.NewRedis(client, nil)
 			}
-			g, err := tiered.NewGroup(store, nil)
+			o := &tiered.Options{}
+			if c.want == "no such host" {
+				o.Timeout = 2 * time.Second // a resolver may take longer than a call may last
+			}
+			g, err := tiered.NewGroup(store, o)
 			if err != nil {
 				t.Fatal(err)
 			}
