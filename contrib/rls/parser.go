@@ -43,7 +43,6 @@ type parser struct {
 	place    func(line int) string // of a resource; nil for a file
 	line     int                   // lines before the part that is read
 	merges   bool                  // the domain may be there already
-	metrics  bool                  // it is said that it asks for more of them
 	nodes    int
 	depth    int
 	problems []error
@@ -317,7 +316,7 @@ func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 		return
 	}
 	path = append(slices.Clip(path), name)
-	child := &node{key: key}
+	child := &node{key: key, in: parent, valued: p.truth(fields["value_to_metric"])}
 	if parent.children == nil {
 		parent.children = map[string]*node{}
 	}
@@ -333,18 +332,14 @@ func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 			p.bad(fields["share_threshold"], "share_threshold is true, but value has no asterisk: must have one")
 		}
 	}
-	for _, name := range []string{"detailed_metric", "value_to_metric"} {
-		if p.truth(fields[name]) && !p.metrics {
-			p.metrics = true
-			p.warn(fields[name], "%s changes nothing, here and elsewhere in this file: no metric has the value of a descriptor", name)
-		}
-	}
+	detailed := p.truth(fields["detailed_metric"])
 	shadow, quota := p.truth(fields["shadow_mode"]), p.truth(fields["quota_mode"])
 	switch limit, own := fields["rate_limit"], fields["tiered"]; {
 	case limit != nil && limit.Tag != "!!null":
 		child.rule = p.rule(path, limit, own)
 		child.rule.policy.Shadow, child.rule.quota = shadow, quota
 		child.rule.metadata = p.metadata(fields["metadata"])
+		child.rule.names = namesOf(child, path[1:], detailed)
 		child.rule.fields += len(fields)
 	case own != nil:
 		p.bad(own, "tiered is set, but rate_limit is not: must have both")

@@ -57,7 +57,8 @@ func (s *Service) resolve(c *check, st *state, in *domain, r *pb.RateLimitReques
 		if c.rule = at.rule; c.rule.unlimited {
 			return
 		}
-		c.limiter = st.limiters[c.rule]
+		l := st.limiters[c.rule]
+		c.limiter, c.counts = l.Limiter, &l.counts
 	}
 	c.key = s.keyOf(values)
 	if c.hits == 0 && !c.rule.looked.Load() {
