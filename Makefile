@@ -141,7 +141,7 @@ rls-bench: ## the service for Envoy beside envoyproxy/ratelimit: same answers, w
 	@$(REDIS)
 	@$(ENVOY)
 	cd contrib/rls && TIERED_TEST_RLS_BENCH=1 TIERED_TEST_ENVOY="$(TIERED_TEST_ENVOY)" go test -count=1 -timeout 20m -v \
-		-run 'TestTheirTests|TestTheirSettings|TestBehaviorOfBoth|TestRatios|TestThroughEnvoy' ./bench
+		-run 'TestTheirTests|TestPanels|TestBehaviorOfBoth|TestRatios|TestThroughEnvoy' ./bench
 
 # RECORD=1 writes what Envoy Gateway sends into contrib/rls/cmd/tieredd/testdata, which the tests without it play.
 gateway: ## tieredd under a real Envoy Gateway, which it builds once into the user's cache: half a minute, and fifteen to build

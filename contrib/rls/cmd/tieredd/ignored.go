@@ -29,8 +29,8 @@ var ignored = []struct {
 		func(s settings) bool { return s.DisableStats || !s.UseDogStatsd },
 	},
 	{
-		"TRACING_* OTEL_*", "there are no traces", "look at the log with LOG_LEVEL=debug",
-		func(settings) bool { return strings.EqualFold(os.Getenv("TRACING_ENABLED"), "true") },
+		"TRACING_SERVICE_* TRACING_EXPORTER_PROTOCOL TRACING_SAMPLING_RATE OTEL_*", "there are no traces", "set TRACING_ENABLED=true",
+		func(s settings) bool { return !s.Tracing },
 	},
 	{"REDIS_TIMEOUT", "a request waits for TIERED_BUDGET, and then its fail mode decides", "set TIERED_BUDGET", nil},
 	{

@@ -421,6 +421,9 @@ func (v *server) close() {
 	if err := v.group.Close(ctx); err != nil {
 		v.log.Warn("not all leases were given back", "error", err)
 	}
+	if err := v.outlets.close(ctx); err != nil {
+		v.log.Warn("not all spans of traces were sent", "error", err)
+	}
 }
 
 func (v *server) grpcOptions() []grpc.ServerOption {
@@ -444,8 +447,11 @@ func (v *server) grpcOptions() []grpc.ServerOption {
 	if v.identity != nil {
 		o = append(o, grpc.Creds(credentials.NewTLS(v.identity.forGRPC())))
 	}
+	if v.outlets.traces != nil { // before the token: a call without it is seen too
+		o = append(o, v.outlets.traces.ServerOptions()...)
+	}
 	if v.Token != "" {
-		o = append(o, grpc.UnaryInterceptor(v.checkToken))
+		o = append(o, grpc.ChainUnaryInterceptor(v.checkToken))
 	}
 	return o
 }

@@ -96,6 +96,13 @@ type settings struct {
 	NearLimitRatio   float32           `env:"NEAR_LIMIT_RATIO" envDefault:"0.8"`
 	LocalCache       int               `env:"LOCAL_CACHE_SIZE_IN_BYTES" envDefault:"0"`
 
+	Tracing          bool    `env:"TRACING_ENABLED"`
+	TracingService   string  `env:"TRACING_SERVICE_NAME" envDefault:"RateLimit"`
+	TracingNamespace string  `env:"TRACING_SERVICE_NAMESPACE"`
+	TracingInstance  string  `env:"TRACING_SERVICE_INSTANCE_ID"`
+	TracingProtocol  string  `env:"TRACING_EXPORTER_PROTOCOL" envDefault:"http"`
+	TracingRate      float64 `env:"TRACING_SAMPLING_RATE" envDefault:"1"`
+
 	Shadow          bool   `env:"SHADOW_MODE"`
 	Quota           bool   `env:"QUOTA_MODE"`
 	Metadata        bool   `env:"RESPONSE_DYNAMIC_METADATA"`

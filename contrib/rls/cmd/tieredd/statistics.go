@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"net"
@@ -23,6 +24,7 @@ type outlets struct {
 	counters   *statistics.Counters   // nil if nobody gets them
 	prometheus *exposition.Prometheus // nil without USE_PROMETHEUS
 	senders    []*exposition.Statsd
+	traces     *exposition.Traces // nil without TRACING_ENABLED
 }
 
 // sendsStatsd reports whether statistics go to statsd, as they do by default, and whether somebody
@@ -33,6 +35,19 @@ func (s settings) sendsStatsd() (is, asked bool) {
 }
 
 func (s settings) outlets(log *slog.Logger) (o outlets, err error) {
+	if s.Tracing {
+		instance := s.TracingInstance
+		if instance == "" {
+			instance = rand.Text()
+		}
+		o.traces, err = exposition.NewTraces(context.Background(), exposition.TraceOptions{
+			Protocol: s.TracingProtocol, Service: s.TracingService, Namespace: s.TracingNamespace, Instance: instance,
+			Rate: s.TracingRate, Logger: log,
+		})
+		if err != nil {
+			return o, err
+		}
+	}
 	plain, asked := s.sendsStatsd()
 	if s.DisableStats || !plain && !s.UsePrometheus && !s.UseDogStatsd {
 		return o, nil
@@ -84,6 +99,14 @@ func (o outlets) send(ctx context.Context) (end func()) {
 		all.Go(func() { is.Run(ctx) })
 	}
 	return all.Wait
+}
+
+// close sends what is left of traces.
+func (o outlets) close(ctx context.Context) error {
+	if o.traces == nil {
+		return nil
+	}
+	return o.traces.Close(ctx)
 }
 
 // handler serves the statistics of envoyproxy/ratelimit, and beside them those of tieredd.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/statsd_exporter/pkg/mapper"
+	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/statistics"
@@ -75,7 +77,11 @@ func NewPrometheus(o PrometheusOptions) (*Prometheus, error) {
 	}
 	err := errors.New("there is no file")
 	if o.MapperFile != "" {
-		if err = p.mapper.InitFromFile(o.MapperFile); err != nil {
+		var text string
+		if text, err = readMapping(o.MapperFile); err == nil {
+			err = p.mapper.InitFromYAMLString(text)
+		}
+		if err != nil {
 			o.Logger.Error("PROMETHEUS_MAPPER_YAML is not used: series have their usual names", "error", err)
 		}
 	}
@@ -92,6 +98,41 @@ func NewPrometheus(o PrometheusOptions) (*Prometheus, error) {
 		p.time(m, o.Logger)
 	}
 	return p, nil
+}
+
+// readMapping reads a mapping file. What statsd_exporter understood until 2026, and envoyproxy/ratelimit
+// and Envoy Gateway still write, it writes as it is now.
+func readMapping(name string) (string, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return "", err
+	}
+	var file map[string]any
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		return "", err
+	}
+	mappings, _ := file["mappings"].([]any)
+	for _, is := range append(mappings, file["defaults"]) {
+		m, _ := is.(map[string]any)
+		if m["match_metric_type"] == "timer" {
+			m["match_metric_type"] = "observer"
+		}
+		for old, now := range map[string]string{"timer_type": "observer_type", "buckets": "histogram_options", "quantiles": "summary_options"} {
+			value, has := m[old]
+			if !has {
+				continue
+			}
+			delete(m, old)
+			if old != "timer_type" {
+				value = map[string]any{old: value}
+			}
+			if m[now] == nil {
+				m[now] = value
+			}
+		}
+	}
+	text, err = yaml.Marshal(file)
+	return string(text), err
 }
 
 // time makes the histogram of a method's calls.
@@ -113,13 +154,15 @@ func (p *Prometheus) time(m statistics.Method, log *slog.Logger) {
 			log.Warn("the time of calls is a histogram: PROMETHEUS_MAPPER_YAML does not ask for one", "series", name)
 		}
 	}
-	constant := prometheus.Labels{}
-	for k, v := range p.with(labels) {
-		constant[k] = v
-	}
-	p.times[m] = &timed{prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: name, Help: "The time from the beginning of a call to its end.", ConstLabels: constant, Buckets: buckets,
+	made := &timed{prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: name, Help: "The time from the beginning of a call to its end.", ConstLabels: p.with(labels), Buckets: buckets,
 	}), scale}
+	for _, other := range p.times { // whose method makes no difference to the mapping
+		if other.Desc().String() == made.Desc().String() {
+			made = other
+		}
+	}
+	p.times[m] = made
 }
 
 // Took is for statistics.Options.
@@ -168,8 +211,10 @@ func (p *Prometheus) Collect(out chan<- prometheus.Metric) {
 			out <- sample{is, is.sum}
 		}
 	}
-	for _, is := range p.times {
-		is.Collect(out)
+	for m, is := range p.times {
+		if m == statistics.ShouldRateLimit || is != p.times[statistics.ShouldRateLimit] {
+			is.Collect(out)
+		}
 	}
 }
 
