@@ -176,7 +176,7 @@ lint: ## golangci-lint over all modules: two to three minutes, and two more when
 	done; exit $$failed
 
 # growth   docs/internals/performance.md: how the cost grows with processes, keys and lease size; under four minutes
-# envoy    docs/service-operate.md: the service and envoyproxy/ratelimit behind a real Envoy; five minutes
+# envoy    contrib/rls/bench/README.md: the service and envoyproxy/ratelimit behind a real Envoy; five minutes
 # images   docs/images: the page of tiersim run, light, dark and on a phone; half a minute
 # browser  writes pictures into build only: looks at pages of runs and at the debug page in chromium; under two minutes
 PAGES := growth envoy images browser
@@ -190,7 +190,7 @@ define page-envoy
 @$(REDIS)
 @$(ENVOY)
 cd contrib/rls && TIERED_TEST_RLS_BENCH=1 TIERED_TEST_ENVOY="$(TIERED_TEST_ENVOY)" go test -count=1 -timeout 20m -v \
-	-run '^TestThroughEnvoy$$' ./bench -args -page $(CURDIR)/docs/service-operate.md
+	-run '^TestThroughEnvoy$$' ./bench -args -page $(CURDIR)/contrib/rls/bench/README.md
 endef
 
 define page-images

@@ -463,13 +463,23 @@ func (p *parser) value(n *yaml.Node) *structpb.Value {
 	return structpb.NewStringValue(n.Value)
 }
 
+// ofDescriptors are fields that envoyproxy/ratelimit takes within rate_limit too, and does not read
+// there.
+var ofDescriptors = []string{"shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold", "metadata"}
+
 // rule reads a limit. own are the settings that envoyproxy/ratelimit does not have; nil is none.
 func (p *parser) rule(path []string, n, own *yaml.Node) *rule {
 	r, before := &rule{domain: path[0], path: strings.Join(path[1:], ".")}, len(p.problems)
 	p.config.rules = append(p.config.rules, r)
-	fields := p.fields(n, "requests_per_unit", "unit", "unlimited", "name", "replaces")
+	fields := p.fields(n, append([]string{"requests_per_unit", "unit", "unlimited", "name", "replaces"}, ofDescriptors...)...)
 	if fields == nil {
 		return r
+	}
+	for _, name := range ofDescriptors {
+		if at := fields[name]; at != nil {
+			delete(fields, name)
+			p.warn(at, "%s is within rate_limit, so it is ignored: must stand beside it", name)
+		}
 	}
 	var ownFields map[string]*yaml.Node
 	if own != nil {

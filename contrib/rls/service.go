@@ -54,7 +54,7 @@ type Options struct {
 	Headers *Headers
 
 	// MaxDescriptors is the most descriptors of a request, and the most entries of a descriptor: 1
-	// … 10 000; 0 means 100. A request or a descriptor with more is over the limit.
+	// … 10 000; 0 means 1000. A request or a descriptor with more is over the limit.
 	MaxDescriptors int
 
 	// HashKey, if set, is a secret of 16 bytes or more. The limiter and Redis then have an HMAC of
@@ -80,7 +80,7 @@ var DefaultHeaders = Headers{"RateLimit-Limit", "RateLimit-Remaining", "RateLimi
 
 const (
 	mostDescriptors    = 10_000
-	defaultDescriptors = 100
+	defaultDescriptors = 1000
 	mostMultiplied     = 100 // policies for periods of several units that requests carry: a policy is never removed
 )
 

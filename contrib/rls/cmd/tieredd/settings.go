@@ -121,7 +121,7 @@ type settings struct {
 	Reflection     bool          `env:"TIERED_REFLECTION"`
 	MaxStreams     int           `env:"TIERED_MAX_STREAMS" envDefault:"1000"`
 	MaxMessage     int           `env:"TIERED_MAX_MESSAGE" envDefault:"8388608"`
-	MaxDescriptors int           `env:"TIERED_MAX_DESCRIPTORS" envDefault:"100"`
+	MaxDescriptors int           `env:"TIERED_MAX_DESCRIPTORS" envDefault:"1000"`
 	MaxKeys        int           `env:"TIERED_MAX_KEYS" envDefault:"100000"`
 	MetricRules    int           `env:"TIERED_METRIC_RULES" envDefault:"1000"`
 	Drain          time.Duration `env:"TIERED_DRAIN" envDefault:"15s"`
