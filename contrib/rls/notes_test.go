@@ -106,8 +106,8 @@ func TestNotesAreBounded(t *testing.T) {
 	})
 }
 
-// At LevelDebug, and only there, a line for each descriptor tells who was refused by which rule, and
-// why. With HashKey it has no value.
+// At LevelDebug, and only there, a line for each descriptor tells who was refused by which rule,
+// and why. With HashKey it has no value.
 func TestRequestLog(t *testing.T) {
 	play := func(o *rls.Options) string {
 		log, logger := notedLog(slog.LevelDebug)

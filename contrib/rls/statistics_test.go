@@ -100,8 +100,8 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 10, replaces: [{name: cheap}]}
 `
 
-// What is counted, and under which names, is what envoyproxy/ratelimit f2fb157 counts by its source.
-// TestPanels compares it with a version that runs.
+// What is counted, and under which names, is what envoyproxy/ratelimit f2fb157 counts by its
+// source. TestPanels compares it with a version that runs.
 func TestStatistics(t *testing.T) {
 	for _, c := range []struct{ name, requests, want string }{
 		{"within, near and over the limit", `shop +7 | user=a
@@ -110,8 +110,10 @@ shop +3 | user=a
 shop | user=a`, `shop.user: near_limit 2, over_limit 3, total_hits 13, within_limit 9`},
 		{"a value with a limit of its own", "shop | user=vip", "shop.user_vip: total_hits 1, within_limit 1"},
 		{"a look counts nothing", "shop | user=b +0", ""},
-		{"shadow mode", "shop | tried=a\nshop +3 | tried=a\nshop | tried=a",
-			"shop.tried: near_limit 1, over_limit 3, shadow_mode 3, total_hits 5, within_limit 1"},
+		{
+			"shadow mode", "shop | tried=a\nshop +3 | tried=a\nshop | tried=a",
+			"shop.tried: near_limit 1, over_limit 3, shadow_mode 3, total_hits 5, within_limit 1",
+		},
 		{"detailed_metric", "shop | each=a\nshop | each=a\nshop | each=\nshop | each=10.0.0.1", `shop.each_: total_hits 1, within_limit 1
 shop.each_10_0_0_1: total_hits 1, within_limit 1
 shop.each_a: total_hits 2, within_limit 2`},
@@ -128,8 +130,10 @@ shop.tenant_x.path_/b*: total_hits 1, within_limit 1
 shop.tenant_x.path_/c1: total_hits 1, within_limit 1
 shop.tenant_x.path_/d*: total_hits 1, within_limit 1
 shop.tenant_x.remote_address_10_0_0_1_80: total_hits 1, within_limit 1`},
-		{"detailed_metric of values that share a limit", "shop | tenant=x path=/e1\nshop | tenant= path=/e2",
-			"shop.tenant.path_/e*: total_hits 1, within_limit 1\nshop.tenant_x.path_/e*: total_hits 1, within_limit 1"},
+		{
+			"detailed_metric of values that share a limit", "shop | tenant=x path=/e1\nshop | tenant= path=/e2",
+			"shop.tenant.path_/e*: total_hits 1, within_limit 1\nshop.tenant_x.path_/e*: total_hits 1, within_limit 1",
+		},
 		{"no limit, and one that is replaced", "shop | free=a | color=a | cheap=a | dear=a", "shop.dear: total_hits 1, within_limit 1"},
 		{"a limit that comes with the request", "shop | user=a color= limit=3/year", "shop.user_a.color: total_hits 1, within_limit 1"},
 		{"a domain that is not configured", "Shop | user=a | user=b", "Shop: domain_not_found 2"},

@@ -21,8 +21,8 @@ import (
 // Options are the options of Counters. A nil *Options, and each zero field, means the default.
 type Options struct {
 	// Most is how many rules are counted, and besides how many names with a value of a descriptor,
-	// which clients may choose: 0 means 1000. Those that come first are counted. Hits of a further
-	// value count for the rule as if it had no names with values.
+	// which clients may choose: 0 means 1000, and a negative number none. Those that come first are
+	// counted. Hits of a further value count for the rule as if it had no names with values.
 	Most int
 
 	// NearLimitRatio is the part of a limit from which on hits are near it: 0 means 0.8.
@@ -155,6 +155,9 @@ func (c *Counters) add(to map[string]*Counts, name string) *Counts {
 }
 
 func (c *Counters) tell() {
+	if c.options.Most < 0 {
+		return
+	}
 	c.full.Do(func() {
 		c.options.Logger.Warn("there are more names of statistics than TIERED_METRIC_RULES: the others have no series",
 			"TIERED_METRIC_RULES", c.options.Most)

@@ -221,8 +221,8 @@ func TestMetricsOfAnyName(t *testing.T) {
 	}
 }
 
-// A process with as many rules as the page says takes little memory, also for scrapes of both ports,
-// and keeps to GOMEMLIMIT. A scrape is bounded when all rules are asked.
+// A process with as many rules as the page says takes little memory, also for scrapes of both
+// ports, and keeps to GOMEMLIMIT. A scrape is bounded when all rules are asked.
 func TestMemoryOfManyRules(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute of real time")

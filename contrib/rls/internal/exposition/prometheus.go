@@ -100,8 +100,8 @@ func NewPrometheus(o PrometheusOptions) (*Prometheus, error) {
 	return p, nil
 }
 
-// readMapping reads a mapping file. What statsd_exporter understood until 2026, and envoyproxy/ratelimit
-// and Envoy Gateway still write, it writes as it is now.
+// readMapping reads a mapping file. What statsd_exporter understood until 2026, and
+// envoyproxy/ratelimit and Envoy Gateway still write, it writes as it is now.
 func readMapping(name string) (string, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {

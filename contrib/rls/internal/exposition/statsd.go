@@ -91,8 +91,8 @@ func (s *Statsd) report(err error) {
 	s.away = err != nil
 }
 
-// longestSend is the longest that sending may take.
-const longestSend = 5 * time.Second
+// longestSend is the longest that sending may take. A process that ends waits for it.
+const longestSend = time.Second
 
 // linesAtOnce is how many lines are sent before the next are made: the client drops what its queue
 // does not take.
