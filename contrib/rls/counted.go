@@ -76,7 +76,7 @@ func (s *Service) count(st *state, r *pb.RateLimitRequest, used *room) {
 	}
 	for i := range used.checks {
 		c := &used.checks[i]
-		if c.limiter == nil || c.back || c.hits == 0 {
+		if c.limiter == nil || c.back {
 			continue
 		}
 		d := &c.decision

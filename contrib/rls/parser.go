@@ -477,7 +477,6 @@ func (p *parser) rule(path []string, n, own *yaml.Node) *rule {
 	}
 	for _, name := range ofDescriptors {
 		if at := fields[name]; at != nil {
-			delete(fields, name)
 			p.warn(at, "%s is within rate_limit, so it is ignored: must stand beside it", name)
 		}
 	}

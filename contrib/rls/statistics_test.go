@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/statistics"
@@ -201,6 +203,40 @@ func TestStatisticsAreBounded(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "TIERED_METRIC_RULES"); n != 2 || strings.Count(log.String(), "\n") != 1 {
 		t.Errorf("%s", log.String())
+	}
+}
+
+// Rules are as many as is wanted at most too, and with a negative number none, of which nothing is
+// told. Hits that are given back count nothing.
+func TestStatisticsOfManyRules(t *testing.T) {
+	rules := "domain: shop\ndescriptors:\n  - {key: bucket, rate_limit: {unit: hour, requests_per_unit: 10}, tiered: {algorithm: token bucket}}\n"
+	for i := range 20 {
+		rules += fmt.Sprintf("  - {key: k%d, rate_limit: {unit: year, requests_per_unit: 3}}\n", i)
+	}
+	for _, most := range []int{5, -1} {
+		var log bytes.Buffer
+		to := statistics.New(&statistics.Options{Most: most, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		s := newService(t, remote.NewMemory(), rules, &rls.Options{Statistics: to})
+		back := behavior.Request("shop | bucket=a +2")
+		back.Descriptors[0].IsNegativeHits = true
+		for _, r := range []*pb.RateLimitRequest{behavior.Request("shop | bucket=a +3"), back} {
+			fatal.Get(s.ShouldRateLimit(t.Context(), r))(t)
+		}
+		for i := range 40 {
+			fatal.Get(s.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprintf("shop | k%d=a", i%20))))(t)
+		}
+		want := `shop.bucket: total_hits 3, within_limit 3
+shop.k0: total_hits 2, within_limit 2
+shop.k1: total_hits 2, within_limit 2
+shop.k2: total_hits 2, within_limit 2
+shop.k3: total_hits 2, within_limit 2`
+		told := 1
+		if most < 0 {
+			want, told = "", 0
+		}
+		if is := shown(counted(to)); is != want || strings.Count(log.String(), "\n") != told {
+			t.Errorf("%s\nmust be\n%s\n%s", is, want, &log)
+		}
 	}
 }
 

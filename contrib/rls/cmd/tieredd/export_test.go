@@ -94,3 +94,5 @@ func IgnoredNames() (all []string) {
 	}
 	return all
 }
+
+func (s settings) SendsStatsd() bool { is, _ := s.sendsStatsd(); return is }
