@@ -35,8 +35,8 @@ const (
 	mostKeys  = 5   // in a line
 )
 
-// notes are what was said, and when. No note has a value of a descriptor: those are of clients, and
-// may be secrets.
+// notes are what was said, and when. But for the request log no line has a value of a descriptor:
+// those are of clients, and may be secrets.
 type notes struct {
 	said [kinds]atomic.Int64 // Unix nanoseconds
 	look atomic.Int64        // when a descriptor without a rule was last looked at

@@ -65,8 +65,9 @@ type Options struct {
 	// Statistics, if not nil, count what envoyproxy/ratelimit counts, under its names.
 	Statistics *statistics.Counters
 
-	// Logger is told what an operator should mend, at most once a minute for each kind of it. No
-	// line has a value of a descriptor. Nil means [slog.Default].
+	// Logger is told what an operator should mend, at most once a minute for each kind of it. At
+	// LevelDebug it is told what was decided about each descriptor, and no other line has values of
+	// descriptors. Nil means [slog.Default].
 	Logger *slog.Logger
 }
 

@@ -142,6 +142,7 @@ var panels = []string{
 	`ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"}`,
 	`ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit", le="10"}`,
 	`ratelimit_service_config_load_success`,
+	`count by (job) (ratelimit_service_total_requests{grpc_method="Check"})`,
 }
 
 // recordedPanels has what envoyproxy/ratelimit answered.
