@@ -24,7 +24,7 @@ PROMETHEUS := sh scripts/install-prometheus.sh
 TIERED_TEST_ENVOY ?= $(CURDIR)/build/envoy
 ENVOY := sh scripts/install-envoy.sh "$(TIERED_TEST_ENVOY)"
 
-# The oldest and the newest redis-server, which make test-long fetches. make test-long TIERED_TEST_REDIS= goes without them.
+# The oldest and the newest redis-server and a Valkey, which make test-long fetches. make test-long TIERED_TEST_REDIS= goes without them.
 TIERED_TEST_REDIS ?= $(CURDIR)/build/redis
 REDIS_VERSIONS := sh scripts/install-redis-versions.sh "$(TIERED_TEST_REDIS)"
 
@@ -124,16 +124,16 @@ proof: ## the bound under an adversary who owns every message, what each broken 
 # FAULTS is a regular expression: make faults FAULTS='Sentinel|Cluster'.
 FAULTS ?= .
 
-faults: ## everything that can happen to Redis, the network, the processes and the callers, for real: eleven minutes
+faults: ## everything that can happen to Redis, the network, the processes and the callers, for real: a quarter of an hour
 	@$(REDIS)
-	go test -count=1 -timeout 20m -v -run '^TestFaults$$' ./internal/test/rig/faults -args -faults '$(FAULTS)'
+	go test -count=1 -timeout 20m -v -run '^TestFaults$$|FleetThatGrows' ./internal/test/rig/faults -args -faults '$(FAULTS)'
 
 steady: ## how much of the limit is used, and how rarely Redis is asked, under steady load: two minutes of a quiet machine
 	@$(REDIS)
 	go test -count=1 -v -run 'TestSteady' .
 	go test -count=1 -v -run 'TestSteady' ./internal/test/rig/fleet -args -steady
 
-ratios: ## every claim about speed, measured against something in the same run: under fourteen minutes
+ratios: ## every claim about speed, measured against something in the same run: under fourteen minutes; writes the table of the README
 	@$(REDIS)
 	cd benchmarks && go run ./cmd/ratios
 
@@ -177,9 +177,10 @@ lint: ## golangci-lint over all modules: two to three minutes, and two more when
 
 # growth   docs/internals/performance.md: how the cost grows with processes, keys and lease size; under four minutes
 # envoy    contrib/rls/bench/README.md: the service and envoyproxy/ratelimit behind a real Envoy; five minutes
-# images   docs/images: the page of tiersim run, light, dark and on a phone; half a minute
+# images   docs/images: the page of tiersim run, light, dark and on a phone, and the drawing of the fail modes; half a minute
+# fail-modes  docs/images/fail-modes.svg alone, which needs no browser; the same bytes each time
 # browser  writes pictures into build only: looks at pages of runs and at the debug page in chromium; under two minutes
-PAGES := growth envoy images browser
+PAGES := growth envoy images fail-modes browser
 
 pages: ## write one page of the documents, or look at those of the simulator: make pages PAGE=growth
 	$(or $(page-$(PAGE)),$(error PAGE is one of $(PAGES)))
@@ -198,14 +199,21 @@ define page-images
 @mkdir -p build
 go run ./cmd/tiersim run outage --html build/report.html >build/report.txt
 sh scripts/look.sh build/report.html docs/images/report 2600 3350
+$(fail-modes)
 endef
+
+fail-modes = go run ./cmd/tiersim sweep fail-modes --html build/fail-modes.html --svg docs/images/fail-modes.svg
+page-fail-modes = $(fail-modes)
 
 define page-browser
 @$(CHROMIUM)
 @mkdir -p build
-go run ./cmd/tiersim run outage everything key-flood steady --html build/page.html >build/page.txt
+for page in outage everything key-flood steady; do \
+	go run ./cmd/tiersim run $$page --html build/page-$$page.html >build/page-$$page.txt || exit 1; \
+done
+go run ./cmd/tiersim sweep fail-modes --html build/page-fail-modes.html >build/page-fail-modes.txt
 go test -count=1 -run '^TestPage$$' ./tiered/debugpage -args -write $(CURDIR)/build/page-debug.html
-for page in outage everything key-flood steady debug; do \
+for page in outage everything key-flood steady fail-modes debug; do \
 	sh scripts/look.sh build/page-$$page.html build/page-$$page || exit 1; \
 done
 endef

@@ -102,7 +102,8 @@ func buildFirstProgram(t *testing.T, addresses map[string]string) string {
 	if pretty, err := format.Source(source); err != nil || !bytes.Equal(pretty, source) {
 		t.Errorf("gofmt would change the README's program, or it is none: %v", err)
 	}
-	if n := len(regexp.MustCompile(`(?m)^.*\S`).FindAll(source, -1)); n > 30 {
+	_, code, _ := bytes.Cut(source, []byte("\n)\n")) // behind the imports
+	if n := len(regexp.MustCompile(`(?m)^.*\S`).FindAll(code, -1)); n > 25 {
 		t.Errorf("the README's program has %d lines of code", n)
 	}
 	for literal, addr := range addresses {
@@ -174,4 +175,40 @@ func leased(t *testing.T, client *redis.Client) string {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// The README's one command makes all packages of a checkout compile in a module beside it.
+func TestWorkspaceOfACheckout(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it may fetch what the modules of contrib need")
+	}
+	command := regexp.MustCompile(`(?m)^    (go work init .*)$`).FindSubmatch(fatal.Get(os.ReadFile("../README.md"))(t))
+	if command == nil {
+		t.Fatal("the README has no such command")
+	}
+	root, dir := fatal.Get(filepath.Abs(".."))(t), t.TempDir()
+	fatal.If(t, errors.Join(os.Symlink(root, filepath.Join(dir, "tiered-limiter")), os.Mkdir(filepath.Join(dir, "app"), 0o700)))
+	for name, text := range map[string]string{
+		"go.mod": "module example.com/app\n\ngo 1.26\n",
+		"main.go": `package main
+
+import (
+	_ "github.com/tiered-limiter/tiered-limiter/contrib/ginlimit"
+	_ "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
+	_ "github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+func main() {}
+`,
+	} {
+		fatal.If(t, os.WriteFile(filepath.Join(dir, "app", name), []byte(text), 0o600))
+	}
+	for _, line := range []string{string(command[1]), "go vet ."} {
+		c := exec.Command("sh", "-c", line)
+		c.Dir = filepath.Join(dir, "app")
+		c.Env = append(os.Environ(), "GOWORK=", "GOFLAGS=")
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", line, err, out)
+		}
+	}
 }

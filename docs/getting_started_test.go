@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -30,18 +29,11 @@ func lend() (*redis.Client, *remote.Redis) {
 		ContextTimeoutEnabled: true, // else the limiter uses a copy, and your traces and metrics miss its calls
 		DialerRetries:         1,    // errors name what is wrong with an address, instead of a timeout
 	})
-	store := remote.NewRedis(client, &remote.RedisOptions{Prefix: "shop:"})
+	store := remote.NewRedis(client, &remote.RedisOptions{
+		Prefix: "shop:",
+		Logger: slog.Default(), // what go-redis itself logs, at DEBUG; else it goes to stderr
+	})
 	return client, store
-}
-
-type redisLog struct{}
-
-func (redisLog) Printf(ctx context.Context, format string, v ...any) {
-	slog.DebugContext(ctx, fmt.Sprintf(format, v...))
-}
-
-func quietRedis() {
-	redis.SetLogger(redisLog{}) // once, for all clients of the process
 }
 
 func makeGroup(store remote.Store) (*tiered.Group, error) {
@@ -101,33 +93,6 @@ func see(group *tiered.Group, perUser *tiered.Limiter, operators *http.ServeMux)
 	}
 	operators.Handle("/debug/limiter", page) // on a port that only operators reach
 	return nil
-}
-
-// go-redis' own lines go to the log as the page says, and nowhere after logging.Disable.
-func TestQuietRedis(t *testing.T) {
-	var log bytes.Buffer
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	defer slog.SetDefault(before)
-	defer logging.Enable()
-	fail := func() {
-		log.Reset()
-		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: -1})
-		if err := client.Ping(t.Context()).Err(); err == nil {
-			t.Error("a server at port 1")
-		}
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	quietRedis()
-	if fail(); !strings.Contains(log.String(), "level=DEBUG") || strings.Contains(log.String(), "level=INFO") {
-		t.Errorf("the log has %q", &log)
-	}
-	logging.Disable()
-	if fail(); log.Len() > 0 {
-		t.Errorf("after Disable the log has %q", &log)
-	}
 }
 
 // The steps of the page, one after the other, on a real Redis: the names and fields in Redis are

@@ -19,7 +19,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-// From docs/kubernetes.md. runPod shuts down as docs/getting-started.md does.
+// From docs/deploying.md. runPod shuts down as docs/getting-started.md does.
 
 func groupOfPod(store remote.Store) (*tiered.Group, error) {
 	processes, err := strconv.Atoi(os.Getenv("LIMITER_PROCESSES"))

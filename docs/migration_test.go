@@ -35,8 +35,16 @@ func insteadOfHabits(ctx context.Context, rdb *redis.Client, key string, limits 
 	r := limiter.Reserve(ctx, key)
 	fmt.Println(limiter.Allow(ctx, key).Allowed, limit, ok, limiter.Peek(ctx, key).Remaining, limiter.Stats().Tokens.Limited)
 	fmt.Println(r.Allowed, r.RetryAfter, limiter.For(key).N(3).Allow(ctx))
-	n := int64(200)
-	if err := limiter.SetLimit(limit.WithBurst(n)); err != nil {
+	n := 200
+	fmt.Println(limiter.AllowN(ctx, key, int64(n)))
+	if err := limiter.SetLimit(limit.WithBurst(int64(n))); err != nil {
+		return err
+	}
+	if parsed, err := tiered.ParseLimit("100/min"); err != nil {
+		return fmt.Errorf("%v: %w", parsed, err)
+	}
+	group := limiter.Group()
+	if err := group.Close(ctx); err != nil {
 		return err
 	}
 	if err := middlewares(limiter, handler); err != nil {

@@ -98,7 +98,7 @@ func TestOperationsNamesWhatThereIs(t *testing.T) {
 			t.Errorf("Stats.%s is on none of the pages, or is none", name)
 		}
 	}
-	runs := regexp.MustCompile("`go run ./cmd/tiersim run outage([^`]*)`").FindAllStringSubmatch(page, -1)
+	runs := regexp.MustCompile("`go run\\s+./cmd/tiersim run outage([^`]*)`").FindAllStringSubmatch(page, -1)
 	for _, run := range runs {
 		outage := sim.MustLoad("outage")
 		for _, set := range regexp.MustCompile(`--set\s+([a-z.]+)=(\S+)`).FindAllStringSubmatch(run[1], -1) {

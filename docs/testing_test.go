@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
-	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered/tieredtest"
@@ -125,49 +124,4 @@ func TestTooManyRequests(t *testing.T) {
 			t.Errorf("status %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
 		}
 	})
-}
-
-// allower is what the handler needs of a Limiter, and no more.
-type allower interface {
-	Allow(ctx context.Context, key string) tiered.Decision
-}
-
-type always tiered.Decision
-
-func (d always) Allow(context.Context, string) tiered.Decision { return tiered.Decision(d) }
-
-func handler(l allower) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if d := l.Allow(r.Context(), r.Header.Get("X-User")); !d.Allowed {
-			w.WriteHeader(http.StatusTooManyRequests)
-		}
-	}
-}
-
-func TestRefused(t *testing.T) {
-	w := httptest.NewRecorder()
-	refuse := always{Reason: tiered.Limited, RetryAfter: time.Second}
-	handler(refuse)(w, httptest.NewRequest(http.MethodGet, "/", nil))
-	if w.Code != http.StatusTooManyRequests {
-		t.Errorf("status %d", w.Code)
-	}
-}
-
-func TestOurOutage(t *testing.T) {
-	scenario, err := sim.Load("outage")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for path, value := range map[string]string{"fleet.n": "20", "limits.rate": "500/s", "traffic.rate": "600/s"} {
-		if err := scenario.Set(path, value); err != nil {
-			t.Fatal(err)
-		}
-	}
-	report, err := sim.Run(scenario, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !report.Passed || report.Metrics.OverAdmission > 600 {
-		t.Errorf("%v", report)
-	}
 }

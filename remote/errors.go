@@ -111,6 +111,10 @@ func movedTo(err error) (addr string, asking bool) {
 	return addr, asking
 }
 
+// ErrNoTLS says that a client with TLS has the address of a server that answers without it.
+var ErrNoTLS = errors.New("remote: the server answers without TLS, and the client speaks it: does the server speak TLS at this port? " +
+	"Otherwise the URL must begin with redis://, or the client must have no TLSConfig")
+
 // ErrClusterNode says that a client for one server has the address of a node of a Cluster. It
 // cannot follow a key to the node that has its slot.
 var ErrClusterNode = errors.New("remote: the server is a node of a Cluster, and the client is for one server: " +

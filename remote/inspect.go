@@ -2,7 +2,11 @@ package remote
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -58,11 +62,79 @@ func (s *Redis) Dial(ctx context.Context, node Node) error {
 		return nil
 	}
 	o := client.Options()
+	if o.TLSConfig == nil {
+		return dial(ctx, o)
+	}
+	// A server without TLS takes the handshake for the beginning of a command, and waits for its
+	// end. go-redis heeds no context in a handshake: it may go on for DialTimeout.
+	asking, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dialed, plain := make(chan error, 1), make(chan bool, 1)
+	go func() { dialed <- dial(ctx, o) }()
+	go func() { plain <- speaksPlainly(asking, o.Network, o.Addr) }()
+	for {
+		select {
+		case is := <-plain:
+			if is {
+				return ErrNoTLS
+			}
+			plain = nil
+		case err := <-dialed:
+			var record tls.RecordHeaderError
+			if plain != nil && (errors.Is(err, io.EOF) || errors.As(err, &record)) && <-plain { // it has answered otherwise
+				return ErrNoTLS
+			}
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// dial opens a connection as the client does, and closes it.
+func dial(ctx context.Context, o *redis.Options) error {
 	conn, err := o.Dialer(ctx, o.Network, o.Addr)
 	if err != nil {
 		return err
 	}
 	return conn.Close()
+}
+
+// speaksPlainly reports whether a server answers without TLS. It sends nothing that is secret.
+func speaksPlainly(ctx context.Context, network, addr string) bool {
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	reply := make([]byte, 1)
+	if _, err = io.WriteString(conn, "PING\r\n"); err == nil {
+		_, err = io.ReadFull(conn, reply)
+	}
+	return err == nil && (reply[0] == '+' || reply[0] == '-') // PONG, or a user must say who he is
+}
+
+// Server returns what a node says that it is, and its version; see [Store].
+func (s *Redis) Server(ctx context.Context, timeout time.Duration, node Node) (string, error) {
+	if err := s.usable(ctx); err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	client, i, err := s.clientOf(ctx, node)
+	if err != nil || i < 0 {
+		return "", err
+	}
+	to := s.foreign
+	if client != nil {
+		to = s.lanes.bounded(client, timeout)
+	}
+	hello, err := to.Do(ctx, "hello").Result()
+	if err != nil {
+		return "", s.failure(err)
+	}
+	return strings.TrimSpace(fmt.Sprint(said(hello, "server"), " ", said(hello, "version"))), nil
 }
 
 // clientOf returns the client of a node, and the first presence set that is there: -1 if the node
@@ -140,15 +212,20 @@ func (s *Redis) inspect(ctx context.Context, to redis.UniversalClient, i int, ne
 	return nil
 }
 
-// isCluster reports whether the reply to HELLO, in RESP2 or RESP3, says that the server is a node
-// of a Cluster.
-func isCluster(hello any) bool {
+// isCluster reports whether the reply to HELLO says that the server is a node of a Cluster.
+func isCluster(hello any) bool { return said(hello, "mode") == "cluster" }
+
+// said returns what a reply to HELLO, in RESP2 or RESP3, says under a name, "" for nothing.
+func said(hello any, name string) any {
 	switch reply := hello.(type) {
 	case map[any]any:
-		return reply["mode"] == "cluster"
+		if value := reply[name]; value != nil {
+			return value
+		}
 	case []any:
-		i := slices.Index(reply, any("mode"))
-		return i >= 0 && i+1 < len(reply) && reply[i+1] == "cluster"
+		if i := slices.Index(reply, any(name)); i >= 0 && i+1 < len(reply) {
+			return reply[i+1]
+		}
 	}
-	return false
+	return ""
 }

@@ -71,6 +71,9 @@ func (m *Memory) Locate(context.Context, string) (Node, error) { return memoryNo
 // Dial returns nil: there is nothing to dial.
 func (m *Memory) Dial(context.Context, Node) error { return nil }
 
+// Server returns "memory".
+func (m *Memory) Server(context.Context, time.Duration, Node) (string, error) { return "memory", nil }
+
 // Inspect returns nil: there are no rights.
 func (m *Memory) Inspect(context.Context, time.Duration, Node, []lua.Algorithm) error { return nil }
 

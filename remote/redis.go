@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"log/slog"
 	"reflect"
 	"sync/atomic"
 
@@ -56,6 +58,11 @@ type RedisOptions struct {
 	// Without a ServerName it is that of the URL. A client given to NewRedis has its own, so there
 	// it must be nil.
 	TLS *tls.Config
+
+	// Logger, if not nil, gets at DEBUG what go-redis itself logs, of all clients of this process:
+	// one line for each attempt while Redis is gone, beside those of tiered. With nil go-redis
+	// writes them to stderr, and slog.New(slog.DiscardHandler) silences it. The last Logger counts.
+	Logger *slog.Logger
 }
 
 // NewRedis returns a store that uses the client c, with any settings. [Redis.Close] leaves c open.
@@ -86,6 +93,9 @@ type RedisOptions struct {
 func NewRedis(c redis.UniversalClient, o *RedisOptions) *Redis {
 	s := &Redis{names: naming{prefix: defaultPrefix}, lanes: lanes{borrowed: true}}
 	if o != nil {
+		if o.Logger != nil {
+			redis.SetLogger(clientLog{o.Logger})
+		}
 		s.names.hash = o.HashKeys
 		if o.Prefix != "" {
 			s.names.prefix = o.Prefix
@@ -117,6 +127,13 @@ func NewRedis(c redis.UniversalClient, o *RedisOptions) *Redis {
 }
 
 var _ Store = (*Redis)(nil)
+
+// clientLog is a logger for go-redis.
+type clientLog struct{ *slog.Logger }
+
+func (l clientLog) Printf(ctx context.Context, format string, v ...any) {
+	l.DebugContext(ctx, fmt.Sprintf(format, v...))
+}
 
 // SkipsHooks reports whether hooks of the client, such as traces and metrics, do not see the
 // store's calls, because the client does not heed the deadline of a context. See [NewRedis].

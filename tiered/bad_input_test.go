@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -94,12 +95,12 @@ func TestBadInput(t *testing.T) {
 		},
 		"100/minutes": {
 			text("100/minutes"), `tiered: limit "100/minutes": "minutes" at position 5 must be s, min, h, day, week, month, quarter, year, or a duration ` +
-				`such as 15min, 1h30m or 30d, from 1us to 100 years in whole us`,
+				`such as 15min, 1h30m or 30d, from 1us to 100 years in whole us: write 100/min`,
 		},
 		"100 per minute": {
-			text("100 per minute"), `tiered: limit "100 per minute": "100" at position 1 must be tokens per period, as in 100/min`,
+			text("100 per minute"), `tiered: limit "100 per minute": "100" at position 1 must be tokens per period, as in 100/min: write 100/min`,
 		},
-		"half a token": {text("0.5/s"), `tiered: limit "0.5/s": "0.5" at position 1 must be a whole number of tokens, 1 to 2^40`},
+		"half a token": {text("0.5/s"), `tiered: limit "0.5/s": "0.5" at position 1 must be a whole number of tokens, 1 to 2^40: write 1/2s`},
 		"a typo in a field": {
 			file("policies: [{name: api, limitt: 100/min}]"), "p.yaml:2:24: policies[0].limitt is no field: must be limit",
 		},
@@ -245,10 +246,16 @@ func twoGroups(t *testing.T) (err error) {
 	return err
 }
 
-// lineOf returns the only line of a log, without its time.
+// lineOf returns the only line of a log beside that of a healthy start, without its time.
 func lineOf(log *bytes.Buffer) error {
-	_, line, _ := strings.Cut(strings.TrimSpace(log.String()), " ")
-	return fmt.Errorf("%s", line)
+	var all []string
+	for line := range bytes.Lines(log.Bytes()) {
+		if !greets(line) {
+			_, line, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
+			all = append(all, line)
+		}
+	}
+	return errors.New(strings.Join(all, "\n"))
 }
 
 // withoutPassword is what Ping says of a Redis that wants a password of a client that has none.

@@ -13,6 +13,7 @@ import (
 // A process that is killed burns what it held: of a window of the calendar at most 0.5 %, and never
 // more than it used in the second before. The figures are on the page.
 func TestWhatAKilledProcessBurns(t *testing.T) {
+	t.Parallel()
 	var most struct{ ofWindow, ofSecond float64 }
 	trials, seeds := 0, 10
 	if testing.Short() {

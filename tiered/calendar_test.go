@@ -21,6 +21,7 @@ func untilDate(zone string, y int, m time.Month, d, hour int) time.Time {
 // Each customer's quota ends on his own billing day, at midnight of the zone: so much is admitted
 // before it and so much after it, by leases or not, in one process or several.
 func TestQuotaPerMonth(t *testing.T) {
+	t.Parallel()
 	quota := func(n int64) tiered.Limit { return tiered.PerMonth(n).In("America/New_York") }
 	billed := map[string]int{"ann": 17, "bob": 31, "eve": 1}
 	for _, size := range []int64{0, 7, tiered.NoLease} {
@@ -137,7 +138,13 @@ func TestMonthThatIsNone(t *testing.T) {
 			var log logged
 			c.p.Name = "api"
 			l := must(tiered.New(remote.NewMemory(), c.p, &tiered.Options{Logger: log.logger()}))
+			again := c.p
+			again.FailMode = tiered.FailOpen
+			ok(t, l.SetPolicy(again)) // which is no news
 			ok(t, l.Close(ctx))
+			if n := strings.Count(log.String(), "not what was meant"); n > 1 {
+				t.Errorf("%v is told %d times", c.p, n)
+			}
 			for _, text := range []string{log.String(), fmt.Sprint(c.p.Warnings())} {
 				if strings.Contains(text, "Policy.Limit.Per is "+c.p.Limit.Per.String()+": a month?") != c.told {
 					t.Errorf("%v: %s", c.p, text)

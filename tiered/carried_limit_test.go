@@ -162,6 +162,7 @@ func TestInvalidCarriedLimit(t *testing.T) {
 // carried before: at once where that is less than a request had in the last ten seconds, and in
 // full after that.
 func TestRequestsWithoutALimitGoByThePolicy(t *testing.T) {
+	t.Parallel()
 	for name, ask := range map[string]func(context.Context, *tiered.Limiter) (burst int64, admitted bool){
 		"Allow": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
 			d := l.Allow(ctx, "user")
@@ -237,6 +238,7 @@ func TestRequestsWithoutALimitGoByThePolicy(t *testing.T) {
 // what the request carries: it admits a cost within that burst, refuses a larger one for good, and
 // never panics.
 func TestEachVerbGoesByItsLimit(t *testing.T) {
+	t.Parallel()
 	small, large := tiered.PerSecond(10), tiered.PerSecond(100)
 	limits := map[string]tiered.Limit{
 		"none": {}, "small": small, "large": large, "unlimited": tiered.Unlimited(), "blocked": tiered.Blocked(),

@@ -24,6 +24,7 @@ func spendAll(t *testing.T, l *tiered.Limiter, key string) (n int64) {
 // one counts from the first call that comes ten seconds after the last use of the old one. It does
 // not matter how the limit is changed and what is leased.
 func TestNewRateCountsFromTheNextCallOn(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name     string
 		from, to tiered.Limit

@@ -1,6 +1,7 @@
 package tiered_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -266,39 +268,53 @@ func (s *movedKeys) Presence(
 }
 
 // A dead node whose keys have moved to another node is forgotten, with its breaker and its senders.
-// Decisions continue.
+// Decisions continue. Keys move several times, because a node that is asked has up to MaxSenders
+// goroutines: what a dead node leaves has to add up to more than that.
 func TestNodeThatLeftIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first, second := alive, deceased
+		const deaths = 6 * dispatch.MaxSenders
+		node := func(i int) *remote.Node {
+			n := remote.Node(fmt.Sprint("node ", i))
+			return &n
+		}
 		store := &movedKeys{distant: newDistant(ms)}
-		store.now.Store(&first)
+		store.now.Store(node(0))
 		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(100), FailMode: tiered.FailOpen}, nil)
 		ask := func(d time.Duration) (reasons map[tiered.Reason]int) {
 			reasons = make(map[tiered.Reason]int)
 			for end := tiered.Engine(l.Group()).Now() + d; tiered.Engine(l.Group()).Now() < end; time.Sleep(20 * ms) {
 				reasons[l.Allow(ctx, "k").Reason]++
 			}
+			var all sync.WaitGroup
+			for i := range 10 { // at once, so that they do not all make their own calls
+				all.Go(func() { l.Allow(ctx, fmt.Sprint("k", i)) })
+			}
+			all.Wait()
 			return reasons
 		}
 		ask(2 * time.Second)
-		goroutines := runtime.NumGoroutine()
-		store.loseRequests.Store(true)
-		ask(3 * time.Second)
-		if n := tiered.Dispatch(l.Group()).Unhealthy(); n != 1 {
-			t.Errorf("%d nodes in trouble", n)
+		for i := range deaths {
+			store.loseRequests.Store(true)
+			ask(3 * time.Second)
+			if n := tiered.Dispatch(l.Group()).Unhealthy(); n != 1 {
+				t.Errorf("%d nodes in trouble", n)
+			}
+			store.now.Store(node(i + 1)) // a replica was promoted
+			store.loseRequests.Store(false)
+			ask(1500 * ms)
+			if r := ask(10 * time.Second); r[tiered.Open] > 0 || r[tiered.Granted] == 0 {
+				t.Errorf("from 1.5 s after the promotion: %v", r)
+			}
+			nodes := l.Group().Stats().Nodes
+			if len(nodes) != 1 || nodes[string(*node(i + 1))].Outages.Breaker != "closed" || tiered.Dispatch(l.Group()).Unhealthy() != 0 {
+				t.Errorf("%d in trouble, %+v", tiered.Dispatch(l.Group()).Unhealthy(), nodes)
+			}
 		}
-		store.now.Store(&second) // a replica was promoted
-		store.loseRequests.Store(false)
-		ask(1500 * ms)
-		if r := ask(10 * time.Second); r[tiered.Open] > 0 || r[tiered.Granted] == 0 {
-			t.Errorf("from 1.5 s after the promotion: %v", r)
-		}
-		nodes := l.Group().Stats().Nodes
-		if len(nodes) != 1 || nodes[string(second)].Outages.Breaker != "closed" || tiered.Dispatch(l.Group()).Unhealthy() != 0 {
-			t.Errorf("%d in trouble, %+v", tiered.Dispatch(l.Group()).Unhealthy(), nodes)
-		}
-		if n := runtime.NumGoroutine(); n > goroutines+1 {
-			t.Errorf("%d goroutines, %d before", n, goroutines)
+		time.Sleep(100 * ms) // until the last call has ended
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		if n := bytes.Count(stacks, []byte("dispatch.(*Node).send(")); n == 0 || n > dispatch.MaxSenders+1 {
+			t.Errorf("%d senders, where one node has at most %d, and one at work:\n%s", n, dispatch.MaxSenders, stacks)
 		}
 	})
 }

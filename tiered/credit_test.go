@@ -199,6 +199,7 @@ func TestRefundOfARefusedKey(t *testing.T) {
 // Redis hears of a cost that was known afterwards within 50 ms, or when it answers again. A key
 // that is full there refills nothing until then, as the documentation of Charge says.
 func TestDelayOfADeficit(t *testing.T) {
+	t.Parallel()
 	charge := func(l *tiered.Limiter) { _ = l.For("ann").N(50).Charge() }
 	settle := func(l *tiered.Limiter) { l.ReserveN(context.Background(), "ann", 1).Settle(51) }
 	for _, c := range []struct {
@@ -241,6 +242,7 @@ func TestDelayOfADeficit(t *testing.T) {
 // shares as to one without: the key uses its burst, MaxDebt and rate·t at most. Beyond that, each
 // of N shares may admit one request before anybody knows what it costs.
 func TestChargesBesideStandingShares(t *testing.T) {
+	t.Parallel()
 	charge := func(l *tiered.Limiter, cost int64) bool {
 		if !l.Allow(ctx, "team").Allowed {
 			return false

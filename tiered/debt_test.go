@@ -50,6 +50,7 @@ func heals(t *testing.T, s *remote.Memory, l *tiered.Limiter) {
 
 // A key that was busy in an outage has its limit again as soon as a key that had Redis would have.
 func TestDebtAges(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		outage, idle time.Duration // until and after the requests
 		requests     int

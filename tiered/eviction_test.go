@@ -19,6 +19,7 @@ import (
 // A key that MaxKeys pushes out in an outage comes back with what was left of its share, however
 // many other keys a client names. A key that nobody used has a full share.
 func TestEvictedKeyHasNoNewShare(t *testing.T) {
+	t.Parallel()
 	for _, maxKeys := range []int{10, 1000} {
 		for _, algorithm := range []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingLog} {
 			bubble(t, fmt.Sprint(algorithm, " ", maxKeys), func(t *testing.T) {

@@ -234,6 +234,7 @@ func givenBackLater(t *testing.T, p tiered.Policy, to tiered.Limit, perKey bool,
 // Reserved tokens are returned also if their bucket was evicted, unless a copy of the process may
 // return them too. Tokens that are not returned count as burnt, not as spent.
 func TestCancelAfterEviction(t *testing.T) {
+	t.Parallel()
 	for _, p := range []tiered.Policy{
 		{Limit: tiered.PerDay(100), Lease: neverLeased},
 		{Limit: tiered.PerHour(10_000)},

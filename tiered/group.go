@@ -184,13 +184,14 @@ func New(s remote.Store, p Policy, o *Options) (*Limiter, error) {
 	return l, nil
 }
 
-// Close closes the Group if [New] made it. Otherwise close the Group.
+// Close closes the Group if [New] made it. Otherwise it closes nothing and returns an error: close
+// the Group, which other Limiters use too.
 func (l *Limiter) Close(ctx context.Context) error {
 	if l.isZero() {
 		return errZeroLimiter
 	}
 	if !l.ownsGroup {
-		return nil
+		return errInGroup
 	}
 	return l.group.Close(ctx)
 }

@@ -143,10 +143,17 @@ func withRule(err error) error {
 	return err
 }
 
-// failModes returns what decides now, as in "fail-local: api, login; fail-closed: pay". It names at
-// most five policies of each mode.
-func (g *Group) failModes() string {
+// firstOf names at most five of the names.
+func firstOf(names []string) string {
 	const maxNames = 5
+	if len(names) > maxNames {
+		names = append(slices.Clip(names[:maxNames]), "…")
+	}
+	return strings.Join(names, ", ")
+}
+
+// failModes returns what decides now, as in "fail-local: api, login; fail-closed: pay".
+func (g *Group) failModes() string {
 	all := g.limiters.present()
 	var modes []string
 	for m := range failModes {
@@ -156,11 +163,8 @@ func (g *Group) failModes() string {
 				names = append(names, l.core.Name)
 			}
 		}
-		if len(names) > maxNames {
-			names = append(slices.Clip(names[:maxNames]), "…")
-		}
 		if len(names) > 0 {
-			modes = append(modes, failModes[m]+": "+strings.Join(names, ", "))
+			modes = append(modes, failModes[m]+": "+firstOf(names))
 		}
 	}
 	return strings.Join(modes, "; ")

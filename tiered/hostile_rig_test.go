@@ -248,6 +248,9 @@ func (h *countingHandler) count() int {
 func (h *countingHandler) Enabled(context.Context, slog.Level) bool { return true }
 
 func (h *countingHandler) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == "redis answers" { // which logged leaves out too
+		return nil
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.n++

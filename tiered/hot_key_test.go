@@ -45,6 +45,7 @@ func Example_hotKey() {
 // ask for: a part that has fewer processes than the others is not used up, while theirs refuse. The
 // worst of some draws of names is judged.
 func TestPartsOfAHotKey(t *testing.T) {
+	t.Parallel()
 	const burst, rate, length, draws = 200, 1000, 3 * time.Second, 4
 	for _, c := range []struct {
 		processes int

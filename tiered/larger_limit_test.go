@@ -88,6 +88,7 @@ func ask(t *testing.T, seed uint64, callers []caller, length time.Duration) (adm
 // first: 200 of 2000 where a limit is doubled. All else is used, but for what is in leases or has
 // just come when the run ends: up to 60 tokens of the 1800.
 func TestProcessesWithDifferentLimits(t *testing.T) {
+	t.Parallel()
 	free, pro := tiered.PerSecond(20).WithBurst(40), tiered.PerSecond(200).WithBurst(100)
 	plans := func(asksPro, asksFree float64) []caller {
 		return []caller{{pro, true, asksPro, 0}, {free, true, asksFree, 0}}

@@ -144,9 +144,21 @@ func (l Limit) rule() local.Rule { return engine.Limit(l).Rule() }
 func (l Limit) WithBurst(n int64) Limit {
 	l.Burst = n
 	if n == 0 {
-		l.Burst = -1 // a burst of 0 would admit nothing: an error, not the default
+		l.Burst = burstOfNone
 	}
 	return l
+}
+
+// burstOfNone is the Burst by WithBurst(0), which is an error: it would admit nothing, and a zero
+// Burst is the default.
+const burstOfNone = math.MinInt64 / 3
+
+// saidBurst is the Burst as the user gave it.
+func (l Limit) saidBurst() int64 {
+	if l.Burst == burstOfNone {
+		return 0
+	}
+	return l.Burst
 }
 
 func (l Limit) burst() int64 { return engine.Limit(l).Most() }
@@ -199,7 +211,7 @@ func (l Limit) validate(name string) error {
 		l.Calendar.Check(func(field string, value any, rule string) { f.bad("Calendar."+field, value, rule) })
 	}
 	if l.Burst < 0 || l.Burst > maxTokens {
-		f.bad("Burst", l.Burst, "must be 1 to 2^40, or 0 for Limit.Tokens (WithBurst takes 1 to 2^40)")
+		f.bad("Burst", l.saidBurst(), "must be 1 to 2^40; leave it out for that of Limit.Tokens, and use Blocked to refuse everything")
 	}
 	return f.err()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 	"weak"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
@@ -51,6 +52,7 @@ type Group struct {
 	reloads  reloads
 
 	sharesReport   sharesReport
+	greeted        atomic.Bool // the log says that Redis has answered
 	hasAnnounced   atomic.Bool // this process has announced its policies once
 	warnPlacesOnce sync.Once   // warns that there are more policies than can be announced
 	setPoliciesMu  sync.Mutex  // one SetPolicies at a time
@@ -98,7 +100,18 @@ type otherLimits struct {
 // Limiter's mutex.
 type splitUse struct {
 	standing.Agreement
-	tooMany bool // it was reported that no share holds a token
+	crowded      bool          // there are too many processes, so this one wants no shares: see [Limiter.fit]
+	crowdedSince time.Duration // since then there are too many; 0 if there are not
+	calm         time.Duration // until then others may not have come back to their shares yet
+	warned       bool          // it was said that other processes split the limits otherwise
+}
+
+// wants returns how many eighths of the limits of p this process wants the processes to share.
+func (u *splitUse) wants(p *Policy) int {
+	if u.crowded {
+		return 0
+	}
+	return p.eighths()
 }
 
 // redisPart returns how many eighths of the limits l leaves to shares when it takes from Redis.
@@ -127,6 +140,7 @@ type reloads struct {
 // Its methods must not panic, because they would do so at the first request. They refuse.
 var (
 	errZeroLimiter = errors.New("tiered: the Limiter is nil or zero: must be made by New or Group.NewLimiter")
+	errInGroup     = errors.New("tiered: nothing is closed, because the Limiter is one of a Group: must be Group.Close")
 	errZeroGroup   = errors.New("tiered: the Group is nil or zero: must be made by NewGroup")
 )
 

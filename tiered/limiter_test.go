@@ -58,6 +58,7 @@ func TestDearRequestDoesNotRefuseACheapOne(t *testing.T) {
 // A key without leases took everything directly, as long as somebody waited: what it owed, and what
 // was given back, never left.
 func TestBusyKeyWithoutLeasesSettlesAndRefunds(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		l := limiter(t, store, tiered.Policy{Limit: tiered.PerSecond(1000), Lease: neverLeased},

@@ -308,6 +308,7 @@ func TestWindowThatOnlyRefusedIsNotLost(t *testing.T) {
 // A Redis that comes back empty after an outage is reported: its keys may admit a burst more. One
 // that has kept its data is not, nor one that others have used meanwhile.
 func TestRedisThatComesBackEmpty(t *testing.T) {
+	t.Parallel()
 	for _, algorithm := range algorithms {
 		for _, mode := range failModes {
 			for _, down := range []time.Duration{2 * time.Second, 10 * time.Second, time.Minute} {

@@ -133,6 +133,7 @@ func TestPeekEachWithoutRedis(t *testing.T) {
 // Peek says what Allow says at the same instant: of a key that is refused all of it, and of one
 // that is admitted what was left before. In an outage that is what the fail mode says.
 func TestPeekSaysWhatAllowSays(t *testing.T) {
+	t.Parallel()
 	for name, p := range map[string]tiered.Policy{
 		"token bucket":     {Limit: tiered.PerDay(1)},
 		"several limits":   {Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(1000)}},

@@ -60,7 +60,7 @@ func TestPolicyIsValidated(t *testing.T) {
 		{tiered.Policy{Limit: tiered.Limit{Tokens: 5, Per: 999}}, words{"Limit.Per is 999ns"}},
 		{tiered.Policy{Limit: tiered.Limit{Tokens: 5, Per: math.MaxInt64}}, words{"Limit.Per"}},
 		{tiered.Policy{Limit: tiered.PerSecond(5).WithBurst(-3)}, words{"Limit.Burst is -3"}},
-		{tiered.Policy{Limit: tiered.PerSecond(5).WithBurst(0)}, words{"Limit.Burst"}},
+		{tiered.Policy{Limit: tiered.PerSecond(5).WithBurst(0)}, words{"Limit.Burst is 0: must be 1 to 2^40"}},
 		{tiered.Policy{Limit: tiered.PerSecond(5).WithBurst(math.MaxInt64)}, words{"Limit.Burst is 9223372036854775807"}},
 		{tiered.Policy{Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: 26}}, words{"Lease.Size is 26", "here 25"}},
 		{tiered.Policy{Limit: tiered.PerSecond(100), Lease: tiered.Lease{Size: -2}}, words{"Lease.Size is -2"}},
@@ -97,7 +97,7 @@ func TestPolicyIsValidated(t *testing.T) {
 		{tiered.Policy{Limit: minute, Plans: plan(strings.Repeat("x", 65), minute)}, words{`its name must be 1 to 64 bytes`}},
 		{tiered.Policy{Limit: minute, Plans: plan("pro", tiered.Limit{})}, words{`Policy.Plans["pro"] is zero: must be set`}},
 		{tiered.Policy{Limit: minute, Plans: plan("pro", tiered.PerMinute(-5))}, words{`Policy.Plans["pro"].Tokens is -5: must be 1 to 2^40`}},
-		{tiered.Policy{Limit: minute, Plans: plan("pro", minute.WithBurst(0))}, words{`Policy.Plans["pro"].Burst is -1: must be`}},
+		{tiered.Policy{Limit: minute, Plans: plan("pro", minute.WithBurst(0))}, words{`Policy.Plans["pro"].Burst is 0: must be`}},
 		{tiered.Policy{Plans: pro}, words{`Policy.Limit is zero: must be set`}},
 		{tiered.Policy{Limit: tiered.Unlimited(), Plans: pro}, words{`Policy.Limit is Unlimited: must be a limit or Blocked with Plans, because requests with an unknown plan go by it`}},
 		{tiered.Policy{Limit: minute, Plans: many}, words{`Policy.Plans is 1001 plans: must be at most 1000`}},
@@ -189,8 +189,10 @@ func TestGroupRefusesWhatItCannotUse(t *testing.T) {
 			t.Errorf("two policies of one name: %v", err)
 		}
 		b := must(l.Group().NewLimiter(tiered.Policy{Name: "b", Limit: tiered.PerSecond(2)}))
-		ok(t, b.Close(ctx))
-		want(t, b.Allow(ctx, "k"), tiered.Granted) // closing it closed nothing: the Group goes on
+		if err := b.Close(ctx); err == nil || !strings.Contains(err.Error(), "must be Group.Close") {
+			t.Errorf("Close of one in a Group: %v", err)
+		}
+		want(t, b.Allow(ctx, "k"), tiered.Granted) // the Group goes on
 		want(t, l.Allow(ctx, "k"), tiered.Granted) // and the same key under another policy is another bucket
 		if b.Policy().Name != "b" {
 			t.Error("Policy is not the one that was given")

@@ -52,7 +52,11 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservat
 }
 
 // Reserve takes the tokens now, as Allow does, and never reserves the future.
-func (u Use) Reserve(ctx context.Context) (r Reservation) {
+func (u Use) Reserve(ctx context.Context) (r Reservation) { return u.ReserveEach(ctx, nil) }
+
+// ReserveEach is [Use.Reserve], and writes the Decision of the i-th use given to [All] to each[i],
+// as [Use.AllowEach] does.
+func (u Use) ReserveEach(ctx context.Context, each []Decision) (r Reservation) {
 	h := new(held)
 	parts := u.request(make(engine.Request, 0, u.n))
 	if p := parts.Decide(ctx); p != nil {
@@ -66,8 +70,12 @@ func (u Use) Reserve(ctx context.Context) (r Reservation) {
 	}
 	for i := range u.n {
 		use := u.at(i)
-		_, part := parts.Find(use.limiter.engine(), use.key)
+		p, part := parts.Find(use.limiter.engine(), use.key)
 		h.uses[use.place] = useCost{taking: part, cost: use.cost}
+		if use.place < len(each) {
+			t := p.State(parts.Refused())
+			tell(&each[use.place], &t)
+		}
 	}
 	r.held = h
 	return r

@@ -209,6 +209,7 @@ func TestPolicyThatComesBackHasOneLimit(t *testing.T) {
 // has one Limiter, also if nobody uses that of the policy between, and no standing share is used
 // beside a Limiter that does not split the limit.
 func TestPolicyThatComesBackTwiceHasOneLimit(t *testing.T) {
+	t.Parallel()
 	off := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000), FailMode: tiered.FailClosed}
 	with := func(change func(p *tiered.Policy)) tiered.Policy {
 		p := off

@@ -3,6 +3,7 @@ package tiered
 import (
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
@@ -112,11 +113,12 @@ func (l *Limiter) resolve(s *engine.Settings, p Policy, redis int, limit Limit, 
 // set makes p the policy of new buckets.
 func (l *Limiter) set(p Policy) {
 	hold := 2 * dispatch.MaxTimeout
+	var known []string // the log has them
 	if s := l.core.Settings(); s != nil {
-		hold = leases(s)
+		hold, known = leases(s), policyOf(s).Warnings()
 	}
 	l.mu.Lock()
-	l.split.Want(l.group.core.Now(), p.eighths(), hold)
+	l.split.Want(l.group.core.Now(), l.split.wants(&p), hold)
 	l.core.Standing.Agreed.Store(l.split.Agreed())
 	l.mu.Unlock()
 	if p.Standing > 0 {
@@ -124,6 +126,9 @@ func (l *Limiter) set(p Policy) {
 	}
 	l.core.Set(l.newSettings(&p))
 	for _, what := range p.Warnings() {
+		if slices.Contains(known, what) {
+			continue
+		}
 		l.group.journal.Line(slog.LevelWarn, "a policy is probably not what was meant", "policy", p.Name, "what", what)
 	}
 }
@@ -151,6 +156,20 @@ func (l *Limiter) Policy() Policy {
 		return Policy{}
 	}
 	return policyOf(l.core.Settings()).clone()
+}
+
+// Carries reports whether a request has carried a limit of its own, or a plan. Only this module can
+// call it, as ReadPolicy.
+func (l *Limiter) Carries(defaults.Module) bool { return !l.isZero() && l.core.Carries() }
+
+// ReadPolicy is Policy without a copy, because that may have a thousand plans. Nobody may write to
+// it. It is nil for a nil or zero Limiter. Only this module can call it: the type of its argument
+// is internal.
+func (l *Limiter) ReadPolicy(defaults.Module) *Policy {
+	if l.isZero() {
+		return nil
+	}
+	return policyOf(l.core.Settings())
 }
 
 // SetPolicy changes the policy for all keys at once, but for Name, Algorithm, Also and Calendar,

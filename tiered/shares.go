@@ -7,6 +7,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
+	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -15,7 +16,7 @@ import (
 func (g *Group) polled(now time.Duration, p lua.Poll, r remote.PollResult) {
 	if r.Err == nil {
 		g.core.Shares.Accept(now, p.Member, p.Seq, r.Reply)
-		g.reportSize()
+		g.fit()
 	}
 	g.sharesReport.reportTable(g, r.Err)
 }
@@ -49,7 +50,11 @@ func (l *Limiter) agree() {
 	if !policyOf(s).Algorithm.has(lua.Window) {
 		a.Hear(g.core.Now(), heard, leases(s))
 	}
-	agreed := a.Agreed()
+	agreed, at := a.Agreed(), g.core.Now()
+	// Processes give their shares up, and come back to them, at different times.
+	warn := a.Outsiders() > 0 && !l.split.warned && l.split.crowdedSince == 0 && at >= l.split.calm
+	settled := agreed && l.split.warned
+	l.split.warned = (l.split.warned || warn) && !settled
 	if agreed && !was {
 		g.core.Shares.Clear(g.core.Now()) // others may just have used the whole limits
 	}
@@ -72,10 +77,10 @@ func (l *Limiter) agree() {
 		g.trace.call(g.trace.hooks.Standing, e)
 	}
 	switch {
-	case now.Outsiders() > 0 && outsiders == 0:
+	case warn:
 		g.journal.Line(slog.LevelWarn, "some processes do not split this policy's limit alike: standing shares are not used",
 			"policy", l.core.Name, "processes", now.Outsiders())
-	case agreed && !was && now.Differed():
+	case settled:
 		g.journal.Line(slog.LevelInfo, "all processes split this policy's limit alike: standing shares are used again",
 			"policy", l.core.Name)
 	}
@@ -128,26 +133,76 @@ func (r *sharesReport) reportTable(g *Group, err error) {
 	}
 }
 
-// reportSize reports policies whose standing shares hold less than one token, because there are too
-// many processes. One that has just come gets what the rounding of the others left, and its part a
-// moment later: that is no such case.
-func (g *Group) reportSize() {
-	state := g.core.Shares.State(g.core.Now())
-	if state.Fraction == 0 || state.Quarantine {
-		return
-	}
+// patience is how long there are too many processes before one of them gives up its shares. A rolling deploy has more processes than usual for a moment.
+const patience = 30 * time.Second
+
+// fit gives up the shares of policies while there are so many processes that none of them holds a
+// whole token. Nobody could use that part of a limit then, so Redis has the whole limits again. Half
+// as many processes come back to it. For the others that is as if the policy had another Standing.
+func (g *Group) fit() {
+	members, now := g.core.Shares.State(g.core.Now()).Members, g.core.Now()
 	for _, l := range g.limiters.present() {
-		shares := engine.SharesOf(l.core.Settings().Initial)
-		if shares == nil || float64(shares.Size())*state.Fraction >= 1 || state.Members <= shares.Size() {
+		p := policyOf(l.core.Settings())
+		if p.Standing == 0 || members == 0 {
+			continue
+		}
+		most := l.mostSharing(p)
+		if most == 0 { // no limit is known yet
 			continue
 		}
 		l.mu.Lock()
-		first := !l.split.tooMany
-		l.split.tooMany = true
+		u := &l.split
+		was := u.crowded
+		switch {
+		case members <= most:
+			u.crowdedSince = 0
+			if u.crowded = u.crowded && 2*members > most; was && !u.crowded {
+				u.calm = now + patience
+			}
+		case u.crowdedSince == 0:
+			u.crowdedSince = now
+		}
+		u.crowded = u.crowded || u.crowdedSince > 0 && now-u.crowdedSince >= patience
+		is := u.crowded
 		l.mu.Unlock()
-		if first {
-			g.journal.Line(slog.LevelWarn, "too many processes for this policy's standing shares: none holds a whole token, so "+
-				"no key has that part of its limit", "policy", l.core.Name, "processes", state.Members, "most", shares.Size())
+		if is == was {
+			continue
+		}
+		l.splitAnew()
+		if is {
+			g.journal.Line(slog.LevelWarn, "too many processes for this policy's standing shares: none would hold a whole token, so "+
+				"its limits are whole again", "policy", l.core.Name, "processes", members, "most", most)
+		} else {
+			g.journal.Line(slog.LevelInfo, "few enough processes for this policy's standing shares again",
+				"policy", l.core.Name, "processes", members, "most", most)
 		}
 	}
+}
+
+// mostSharing returns the most processes of which each can have a whole token of a key: as many as
+// all shares of the policy's largest limit have tokens. Parts are rounded down, so mostly it is one
+// less.
+func (l *Limiter) mostSharing(p *Policy) (most int64) {
+	also := int64(maxTokens)
+	for _, a := range p.Also {
+		also = min(also, a.burst())
+	}
+	of := func(limit Limit) { most = max(most, min(limit.burst(), also)*int64(p.eighths())/8) }
+	if p.PerKey == nil && p.Limit.rule() == local.ByLimit {
+		of(p.Limit)
+	}
+	for _, plan := range p.Plans {
+		if plan.rule() == local.ByLimit {
+			of(plan)
+		}
+	}
+	for limit := range l.core.Settings().Shares() { // of keys, and of requests that carried their limit
+		if limit.Rule() == local.ByLimit {
+			of(Limit(limit))
+		}
+	}
+	if most > 1 && lua.Pool%most > 0 {
+		most--
+	}
+	return most
 }

@@ -114,6 +114,7 @@ func TestOrdinaryServiceIsDecidedInMemory(t *testing.T) {
 // A key whose requests have different plans, in one process or in several, never gets more than its
 // largest, and most of that. It has shares again when it keeps to one of them.
 func TestStandingSharesOfPlansThatAlternate(t *testing.T) {
+	t.Parallel()
 	for _, every := range []int{1, 7, 400} { // how many requests go by one plan
 		synctest.Test(t, func(t *testing.T) {
 			policy := standingPlans("api")

@@ -314,3 +314,79 @@ func TestNewcomerIsNotTooMany(t *testing.T) {
 		}
 	})
 }
+
+// A fleet that grows beyond what shares can serve has the whole limits in Redis, and one that
+// shrinks to half of that has shares again. No key has more than its limit on the way. A process
+// more for a moment, as in a rolling deploy, changes nothing.
+func TestFleetThatOutgrowsItsShares(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		policy := standing
+		policy.Standing = 1. / 2                          // a hundred tokens
+		policy.Limit = tiered.PerSecond(20).WithBurst(40) // nineteen processes
+		store := remote.NewMemory()
+		var all []member
+		grow := func(n int) {
+			for len(all) < n {
+				all = append(all, join(t, store, policy))
+			}
+		}
+		leave := func(n int) {
+			for ; len(all) > n; all = all[1:] {
+				ok(t, all[0].Close(ctx))
+			}
+		}
+		// asks has each process asked for a token of one key 3 times a second, and returns what was
+		// admitted of it.
+		asks := func(d time.Duration) (admitted float64) {
+			for end := time.Now().Add(d); time.Now().Before(end); {
+				for _, m := range all {
+					if m.api.Allow(ctx, "busy").Allowed {
+						admitted++
+					}
+					time.Sleep(time.Second / 3 / time.Duration(len(all)))
+				}
+			}
+			return admitted
+		}
+		const limit, burst = 20, 40
+		total := 0.0
+		begun := time.Now()
+		during := func(what string, d time.Duration, least float64) {
+			t.Helper()
+			got := asks(d)
+			total += got
+			if part := got / (limit * d.Seconds()); part < least || total > limit*time.Since(begun).Seconds()+burst {
+				t.Errorf("%s: %.3f of the limit, want at least %v; %v in %v", what, part, least, total, time.Since(begun))
+			}
+		}
+		uses := func(what string, want bool) {
+			t.Helper()
+			for i, m := range all {
+				if got := m.use(t, fmt.Sprint(what, i)) > 0; got != want {
+					t.Errorf("%s: process %d uses its shares: %v", what, i, got)
+				}
+			}
+		}
+		grow(19)
+		asks(2 * time.Minute)
+		begun, total = time.Now(), -burst // as much may lie in leases and shares
+		uses("19", true)
+		grow(21)
+		asks(10 * time.Second)
+		leave(19)
+		asks(30 * time.Second)
+		uses("a rolling deploy", true)
+		grow(30)
+		during("30 at first", 3*time.Minute, 0.5)
+		during("30", time.Minute, 0.97)
+		uses("30", false)
+		leave(12)
+		during("12 of 19", time.Minute, 0.97)
+		uses("12", false)
+		leave(9)
+		during("9 at first", 2*time.Minute, 0.5)
+		uses("9", true)
+		during("9", time.Minute, 0.97)
+	})
+}

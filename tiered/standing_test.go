@@ -118,6 +118,7 @@ func (b bounds) take(t *testing.T, after time.Duration, n int64) {
 // than the strictest. Of a user that meets one process it is the part of Redis and that of the
 // process.
 func TestStandingSharesKeepTheLimits(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		policy tiered.Policy
 		most   int64   // in a minute

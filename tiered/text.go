@@ -20,8 +20,8 @@ const (
 )
 
 // ParseLimit reads "100/s", "100/min burst 200", "1000/h precision 30s", "unlimited" or "blocked".
-// The period is s, min, h, day, week, ms or us, or a duration such as 10s, 15min, 1h30m or 30d. Or
-// it is one of the calendar, for a FixedWindow: month, quarter or year, and with a time zone or a
+// Spaces may stand around the slash. The period is s, min, h, day, week, ms or us, or a duration
+// such as 10s, 15min, 1h30m or 30d. Or it is one of the calendar, for a FixedWindow: month, quarter or year, and with a time zone or a
 // begin also day and week: "10000/month in Europe/Berlin from day 17", "70/week from sunday",
 // "100/day in UTC", "1000/year in Europe/London from april 6". Digits may be grouped, as in
 // 1_000_000. The error names all problems, each with its position.
@@ -34,10 +34,28 @@ func ParseLimit(text string) (Limit, error) {
 	}
 	p := limitParser{text: text}
 	l := p.limit()
-	if p.errs != nil {
-		return Limit{}, errors.Join(p.errs...)
+	if p.errs == nil {
+		return l, nil
 	}
-	return l, nil
+	if meant := meant(text); meant != "" {
+		p.errs[0] = fmt.Errorf("%w: write %s", p.errs[0], meant)
+	}
+	return Limit{}, errors.Join(p.errs...)
+}
+
+// meant returns what somebody probably meant by a text that is no limit, "" if that is not known.
+func meant(text string) string {
+	p := limitParser{text: ratetext.Meant(text)}
+	if l := p.limit(); p.errs == nil {
+		return l.String()
+	}
+	switch strings.ToLower(strings.Join(strings.Fields(text), " ")) {
+	case "unlimited", "none", "no limit", "no", "off", "inf", "infinite", "infinity", "unbounded", "∞", "-1":
+		return textUnlimited
+	case "blocked", "0", "0/s", "0/min", "block", "deny", "never":
+		return textBlocked
+	}
+	return ""
 }
 
 // limitParser reads the words of a limit, and collects what is wrong with them.
@@ -48,20 +66,27 @@ type limitParser struct {
 }
 
 func (p *limitParser) limit() (l Limit) {
-	word, at := p.word()
-	l.Tokens, l.Per, _ = ratetext.Parse(word)
-	amount, per, found := strings.Cut(word, "/")
+	amount, at := p.word()
+	before, _, found := strings.Cut(amount, "/")
+	if found {
+		p.at = at + len(before) + 1
+	} else if rest := strings.TrimLeft(p.text[p.at:], " \t"); strings.HasPrefix(rest, "/") { // 10 / min
+		p.at, found = len(p.text)-len(rest)+1, true
+	}
 	if !found {
-		p.wrong(at, word, "must be tokens per period, as in 100/min") // "100 per minute": the other words are no burst either
+		p.wrong(at, amount, "must be tokens per period, as in 100/min") // "100 per minute": the other words are no burst either
 		return l
 	}
+	amount = before
+	per, perAt := p.word()
+	l.Tokens, l.Per, _ = ratetext.Parse(amount + "/" + per)
 	if !validTokens(l.Tokens) {
 		p.wrong(at, amount, "must be a whole number of tokens, 1 to 2^40")
 	}
 	if unit := calendar.ParseUnit(per); unit >= Month {
 		l.Calendar.Unit = unit
 	} else if !validPeriod(l.Per) {
-		p.wrong(at+len(amount)+1, per, "must be s, min, h, day, week, month, quarter, year, or a duration such as 15min, 1h30m "+
+		p.wrong(perAt, per, "must be s, min, h, day, week, month, quarter, year, or a duration such as 15min, 1h30m "+
 			"or 30d, from 1us to 100 years in whole us")
 	}
 	defer func() { l.Calendar = l.Calendar.Canonical() }()
@@ -153,7 +178,7 @@ func (l Limit) String() string {
 		s = strings.TrimRight(fmt.Sprintf("%d/%v %v", l.Tokens, c.Unit, c.Canonical()), " ")
 	}
 	if l.Burst != 0 {
-		s += fmt.Sprintf(" %s %d", textBurst, l.Burst)
+		s += fmt.Sprintf(" %s %d", textBurst, l.saidBurst())
 	}
 	if l.Precision != 0 {
 		s += " " + textPrecision + " " + ratetext.FormatPeriod(l.Precision)

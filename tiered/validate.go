@@ -159,7 +159,7 @@ func (l Limit) validateFor(a Algorithm, field string, f *faults) {
 	if a.has(lua.Entries) && l.Tokens > maxEntries {
 		f.bad(field+".Tokens", l.Tokens, fmt.Sprintf("must be at most %d: a %s keeps every request", maxEntries, a.name()))
 	}
-	if l.Burst != 0 && l.Burst != l.Tokens {
+	if l.Burst != 0 && l.Burst != l.Tokens && l.Burst != burstOfNone {
 		f.bad(field+".Burst", l.Burst, "must be 0: a "+a.String()+" admits Tokens and no more at once")
 	}
 	if !l.Calendar.IsZero() {

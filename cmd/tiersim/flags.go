@@ -78,6 +78,9 @@ func (f *flags) options(all ...*scenario.Scenario) (*sim.Options, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := f.checkAtOnce(file, all); err != nil {
+		return nil, err
+	}
 	wanted := []string{f.policy}
 	if f.policy == "" {
 		for _, s := range all {
@@ -99,6 +102,19 @@ func (f *flags) options(all ...*scenario.Scenario) (*sim.Options, error) {
 		return nil, fmt.Errorf("%s has no policy named %q: name one of it by --policy", f.policies, wanted)
 	}
 	return o, nil
+}
+
+// checkAtOnce refuses what a run would ignore: the places of the file.
+func (f *flags) checkAtOnce(file *policyfile.File, all []*scenario.Scenario) error {
+	for _, p := range file.AtOnce {
+		for _, s := range all {
+			if s.AtOnce.Places > 0 || p.Name == f.policy {
+				return fmt.Errorf("%s has policy %q under at_once: a run takes none from a file: set it by --set at_once.places=%d",
+					f.policies, p.Name, p.Places)
+			}
+		}
+	}
+	return nil
 }
 
 // complete completes the name of a scenario. The shell completes files.

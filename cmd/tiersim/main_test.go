@@ -147,6 +147,7 @@ func TestStatus(t *testing.T) {
 		"http: [{match: /, limits: [{at_once: in-flight, key: header X-User}]}]\n")
 	badPlaces := file(t, "bad-places.yaml", "at_once: [{name: in-flight, places: 5}]\n"+
 		"version: 1\npolicies: []\nhttp: [{match: /, limits: [{at_once: inflight, key: ip}]}]\n")
+	beside := file(t, "beside.yaml", "version: 1\npolicies: [{name: api, limit: 5/s}]\nat_once: [{name: in-flight, places: 5}]\n")
 	badPolicies := file(t, "bad.yaml", "version: 1\npolicies: [{name: a, limit: 1/x}]\n")
 	for _, c := range []struct {
 		args   []string
@@ -157,7 +158,6 @@ func TestStatus(t *testing.T) {
 		{[]string{"list"}, passed, "\noutage ", ""},
 		{[]string{"faults"}, passed, "latency      delay [procs] [jitter] [for]", ""},
 		{[]string{"metrics"}, passed, "\nshortfall ", ""},
-		{[]string{"sweep", path, "--html", "x.html"}, notRunnable, "", "unknown flag: --html"},
 		{[]string{"check", path}, passed, "{at: 3s, kind: kill, for: 2s}", ""},
 		{[]string{"check", path, "--set", "fleet.n=4"}, passed, "n: 4", ""},
 		{[]string{"check", wrong}, notRunnable, "", `wrong.yaml":1:`},
@@ -165,8 +165,8 @@ func TestStatus(t *testing.T) {
 		{[]string{"check", policies}, passed, "    max_debt: 900\n", ""},
 		{[]string{"check", plans}, passed, "    plans:\n      pro: 1000/min\n", ""},
 		{[]string{"check", plans}, passed, "    address: hops 1\n    ranges:\n      10.0.0.0/8: unlimited\n", ""},
-		{[]string{"check", plans}, passed, "missing: refuse, cost: 1, plan: header X-Plan}\n", ""},
-		{[]string{"check", policies}, passed, "{policy: api, key: header X-User, missing: refuse, cost: 3}\n", ""},
+		{[]string{"check", plans}, passed, "missing: refuse, cost: 1, plan: header X-Plan, hidden: false}\n", ""},
+		{[]string{"check", policies}, passed, "{policy: api, key: header X-User, missing: refuse, cost: 3, hidden: false}\n", ""},
 		{[]string{"check", policies}, passed, "  # any method, any host, /x and all paths below it, however the URL is spelled\n  - match: /x/\n", ""},
 		{[]string{"check", quotas}, passed, "\n# policy \"q\": windows of 10/month from day 17 begin at" + next(tiered.Calendar{Unit: tiered.Month, Day: 17}) +
 			"# policy \"q\": windows of 5/month in Asia/Tokyo from day 31 begin at" + next(tiered.Calendar{Unit: tiered.Month, Day: 31, Zone: "Asia/Tokyo"}) +
@@ -185,6 +185,9 @@ func TestStatus(t *testing.T) {
 			`policy "free" is unlimited`,
 		},
 		{[]string{"run", other, "--policies", policies}, notRunnable, "", `has no policy named ["" "users"]`},
+		{[]string{"run", path, "--policies", beside}, passed, "", ""},
+		{[]string{"run", path, "--policies", beside, "--policy", "in-flight"}, notRunnable, "", `policy "in-flight" under at_once: a run takes none from a file: set it by --set at_once.places=5`},
+		{[]string{"run", "slow-backend", "--policies", beside, "--policy", "api"}, notRunnable, "", `under at_once: a run takes none`},
 		{[]string{"run", path, "--policies", badPolicies}, notRunnable, "", "policies[0].limit"},
 		{[]string{"run", path, "--policy", "api"}, notRunnable, "", `--policy is "api": needs --policies`},
 		{[]string{}, passed, "Usage:", ""}, // for nil cobra takes those of the test's own process
@@ -249,20 +252,51 @@ func TestFiles(t *testing.T) {
 		!bytes.HasPrefix(text, []byte("<!doctype html>")) && !bytes.HasPrefix(text, []byte("<!DOCTYPE html>")) {
 		t.Errorf("%v: %.40q", err, text)
 	}
-	// Several: a page each, and the last line says where.
+	// Several: one page with all of them, and the last line says where.
 	other := file(t, "other.yaml", strings.Replace(short, "kill", "blackhole", 1))
 	out, problems, status = run(t, "run", path, other, "--html", page)
-	last := "HTML: " + filepath.Join(dir, "page-short.html") + ", " + filepath.Join(dir, "page-other.html") + "\n"
+	last := "HTML: " + page + "\n"
 	if status != passed || !strings.HasSuffix(out, last) || !strings.Contains(out, "during") {
 		t.Errorf("status %d, %q, %q", status, problems, out)
 	}
-	for _, name := range []string{"page-short.html", "page-other.html"} {
-		fatal.Get(os.Stat(filepath.Join(dir, name)))(t)
+	if text := fatal.Get(os.ReadFile(page))(t); bytes.Count(text, []byte("<section ")) != 4 {
+		t.Errorf("the page has %d runs", bytes.Count(text, []byte("<section "))/2)
+	}
+	// A sweep has one too, and a drawing is the same bytes each time.
+	var drawings [2]string
+	for i := range drawings {
+		out, problems, status = run(t, "sweep", path, "--svg", "-", "--html", page)
+		if drawings[i] = out; status != passed || !strings.HasPrefix(out, "<svg ") || !strings.HasSuffix(out, "</svg>\n") {
+			t.Errorf("status %d, %q, stdout %.100q", status, problems, out)
+		}
+	}
+	if drawings[0] != drawings[1] {
+		t.Error("the drawings differ")
 	}
 }
 
-// No file is written twice: two scenarios of one name, or a page and JSON in one file, are refused
-// before the run.
+// A page is opened as the desktop opens a file.
+func TestOpen(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the stub is that of Linux")
+	}
+	path, dir := file(t, "short.yaml", short), t.TempDir()
+	fatal.If(t, os.WriteFile(filepath.Join(dir, "xdg-open"), []byte("#!/bin/sh\ncp \"$1\" "+dir+"/opened\n"), 0o700))
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	t.Setenv("TMPDIR", dir)
+	if out, problems, status := run(t, "run", path, "--open"); status != passed || !strings.Contains(out, "HTML: "+dir+"/tiersim-") {
+		t.Errorf("status %d, %q, %q", status, out, problems)
+	}
+	if text := fatal.Get(os.ReadFile(filepath.Join(dir, "opened")))(t); !bytes.HasPrefix(text, []byte("<!doctype html>")) {
+		t.Errorf("%.40q was opened", text)
+	}
+	fatal.If(t, os.WriteFile(filepath.Join(dir, "xdg-open"), []byte("#!/bin/sh\nexit 3\n"), 0o700))
+	if _, problems, status := run(t, "run", path, "--open", "--html", dir+"/x.html"); status != notRunnable || !strings.Contains(problems, "x.html yourself") {
+		t.Errorf("status %d, %q", status, problems)
+	}
+}
+
+// No file is written twice: a page and JSON in one file are refused before the run.
 func TestOneFileEach(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"a", "b"} {
@@ -270,9 +304,8 @@ func TestOneFileEach(t *testing.T) {
 		fatal.If(t, os.WriteFile(filepath.Join(name, "x.yaml"), []byte(short), 0o600))
 	}
 	for line, want := range map[string]string{
-		"run a/x.yaml b/x.yaml --html o.html":       `"o-x.html" is to be written twice`,
 		"run a/x.yaml --html ./out --json a/../out": `"a/../out" is to be written twice`,
-		"run a/x.yaml b/x.yaml --html -":            `"-" is to be written twice`,
+		"run a/x.yaml b/x.yaml --html - --svg -":    `"-" is to be written twice`,
 	} {
 		out, problems, status := run(t, strings.Fields(line)...)
 		if status != notRunnable || out != "" || !strings.Contains(problems, want) {

@@ -5,28 +5,25 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
-	"github.com/tiered-limiter/tiered-limiter/sim/picture"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
 func (a *app) run() *cobra.Command {
 	var f flags
-	var html string
+	var o pictures
 	c := &cobra.Command{
 		Use: "run NAME|FILE ...", Short: "Run a scenario and report; or several, side by side",
 		Args: cobra.MinimumNArgs(1),
 		Long: `Run runs a scenario: one of the library (tiersim list), or a file that ends in .yaml.
-Several are run at once, and shown side by side. --html then writes a page for each: FILE-NAME.html.`,
+Several are run at once, and shown side by side.`,
 		Example: `  tiersim run outage --set fleet.n=50 --set fleet.mode=open --html outage.html
-  tiersim run outage outage-open outage-closed
+  tiersim run outage outage-open outage-closed --open
   tiersim run mine.yaml --json -
   tiersim run login --policies policies.yaml --policy per-user`,
 		ValidArgsFunction: complete,
@@ -34,8 +31,7 @@ Several are run at once, and shown side by side. --html then writes a page for e
 			if len(args) > 1 && f.json != "" {
 				return fmt.Errorf("--json is %q: must be left out with several scenarios", f.json)
 			}
-			pages := pagesOf(html, args)
-			if err := writable(append(pages, f.json)...); err != nil {
+			if err := writable(o.html, o.svg, f.json); err != nil {
 				return err
 			}
 			all := make([]*scenario.Scenario, len(args))
@@ -46,60 +42,44 @@ Several are run at once, and shown side by side. --html then writes a page for e
 				}
 				all[i] = s
 			}
-			o, err := f.options(all...)
+			options, err := f.options(all...)
 			if err != nil {
 				return err
 			}
 			progress, done := a.bar("running")
-			o.Progress = progress
-			reports, err := sim.RunAll(all, o)
+			options.Progress = progress
+			reports, err := sim.RunAll(all, options)
 			done()
 			if err != nil {
 				return err
 			}
-			return a.show(args, reports, f.json, pages)
+			return a.show(args, reports, f.json, &o)
 		},
 	}
 	f.seedFlag(c)
 	f.policyFlags(c)
 	f.setFlag(c)
 	f.jsonFlag(c)
-	c.Flags().StringVar(&html, "html", "", "write it as one HTML page to `FILE`, or - for stdout")
+	o.flags(c)
 	return c
 }
 
-// pagesOf returns the file of the page of each scenario, or none.
-func pagesOf(file string, names []string) []string {
-	pages := slices.Repeat([]string{file}, len(names))
-	for i, name := range names {
-		if extension := filepath.Ext(file); len(names) > 1 && file != "" && file != "-" {
-			name = strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))
-			pages[i] = strings.TrimSuffix(file, extension) + "-" + name + extension
-		}
-	}
-	return pages
-}
-
 // show prints reports and writes their files.
-func (a *app) show(names []string, reports []*measure.Report, jsonFile string, pages []string) error {
-	stdout := jsonFile == "-" || pages[0] == "-" // it has a file, and nothing else
-	if !stdout {
+func (a *app) show(names []string, reports []*measure.Report, jsonFile string, o *pictures) error {
+	if o.quiet = jsonFile == "-"; !o.quiet && !o.stdout() { // it has a file, and nothing else
 		if err := measure.Text(a.out, names, reports, a.color); err != nil {
 			return err
 		}
 	}
 	failed := false
-	for i, r := range reports {
+	for _, r := range reports {
 		failed = failed || !r.Passed
 		if err := a.write(jsonFile, func(w io.Writer) error { return measure.JSON(w, r) }); err != nil {
 			return err
 		}
-		if err := a.write(pages[i], func(w io.Writer) error { return picture.HTML(w, r) }); err != nil {
-			return err
-		}
 	}
-	if pages[0] != "" && !stdout {
-		fmt.Fprintf(a.out, "HTML: %s\n", strings.Join(pages, ", "))
+	if err := a.draw(names, reports, o); err != nil {
+		return err
 	}
 	if failed {
 		return errBroken
@@ -109,6 +89,7 @@ func (a *app) show(names []string, reports []*measure.Report, jsonFile string, p
 
 func (a *app) sweep() *cobra.Command {
 	var f flags
+	var o pictures
 	var axes []string
 	c := &cobra.Command{
 		Use: "sweep NAME|FILE", Short: "Run a scenario with each combination of some values, on all processors",
@@ -116,11 +97,11 @@ func (a *app) sweep() *cobra.Command {
 		Long: `Sweep runs a scenario once for each combination of the values of its axes: those that it has itself (its
 sweep), or those of --axis in their place. Expectations are of the scenario as it is. The exit status is 1 if that is among the
 combinations and breaks one. The others are for comparison.`,
-		Example: `  tiersim sweep blackhole
+		Example: `  tiersim sweep fail-modes --open
   tiersim sweep overload --axis fleet.size=0,-1,20,100 --axis fleet.period=100ms,250ms,1s`,
 		ValidArgsFunction: complete,
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := writable(f.json); err != nil {
+			if err := writable(f.json, o.html, o.svg); err != nil {
 				return err
 			}
 			s, err := f.load(args[0])
@@ -137,20 +118,23 @@ combinations and breaks one. The others are for comparison.`,
 				}
 				s.Sweep = append(s.Sweep, scenario.Axis{Path: path, Values: strings.Split(values, ",")})
 			}
-			o, err := f.options(s)
+			options, err := f.options(s)
 			if err != nil {
 				return err
 			}
 			progress, done := a.bar("sweeping")
-			o.Progress = progress
-			all, err := sim.Sweep(s, o)
+			options.Progress = progress
+			all, err := sim.Sweep(s, options)
 			done()
 			if err != nil {
 				return err
 			}
 			err = a.write(f.json, func(w io.Writer) error { return measure.JSON(w, all) })
-			if err == nil && f.json != "-" {
+			if o.quiet = f.json == "-"; err == nil && !o.quiet && !o.stdout() {
 				err = all.Text(a.out, a.color)
+			}
+			if err == nil {
+				err = a.draw(all.Names(), all.Reports, &o)
 			}
 			if err == nil && !all.Passed() {
 				return errBroken
@@ -162,6 +146,7 @@ combinations and breaks one. The others are for comparison.`,
 	f.policyFlags(c)
 	f.setFlag(c)
 	f.jsonFlag(c)
+	o.flags(c)
 	c.Flags().StringArrayVar(&axes, "axis", nil,
 		"PATH=VALUE,VALUE,…: what to vary in place of the scenario's own axes; may be repeated")
 	return c

@@ -71,9 +71,10 @@ func (c *Client) Unary(
 // take takes the tokens that a part of the rules wants.
 func (c *Client) take(r request, which part) *Error {
 	var room [fewRules]rules.Use
-	uses, _, refused := c.limit.uses(r, which, room[:0], nil)
-	if refused == nil && len(uses) > 0 {
-		_, refused = take(r, uses, c.wait)
+	var a admission
+	var refused *Error
+	if a.uses, _, refused = c.limit.uses(r, which, room[:0], nil); refused == nil && len(a.uses) > 0 {
+		refused = a.take(r, c.wait)
 	}
 	return refused
 }

@@ -2,6 +2,7 @@ package grpclimit_test
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -31,7 +33,7 @@ func TestDecisionComesBeforeTheDeadline(t *testing.T) {
 	for _, rules := range []int{1, 2} {
 		for _, left := range []time.Duration{5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond} {
 			synctest.Test(t, func(t *testing.T) {
-				g := testgroup.New(t, frozen{remote.NewMemory()}, nil)
+				g := testgroup.New(t, frozen{remote.NewMemory()}, &tiered.Options{Budget: defaults.Budget, Logger: slog.New(slog.DiscardHandler)})
 				var all []grpclimit.Rule
 				for _, name := range []string{"a", "b"}[:rules] {
 					l := testgroup.NewLimiter(t, g, tiered.Policy{Name: name, Limit: tiered.PerSecond(100)})

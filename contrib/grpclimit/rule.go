@@ -78,6 +78,11 @@ type Rule struct {
 
 	// Skip lets a call, or a message, pass the rule uncounted. nil skips none.
 	Skip func(context.Context, Call) bool
+
+	// Hidden keeps the limit out of the trailers that state the limit, which then tell of the other
+	// rules, and out of QuotaFailure. A call that it refuses has RetryInfo all the same. A policy
+	// with Shadow is always hidden. For a client it has no effect.
+	Hidden bool
 }
 
 // End is what is known of a call when its handler has returned.
@@ -181,7 +186,8 @@ func (p *problems) add(format string, args ...any) {
 func (p *problems) counted(list []Rule, plan func(context.Context, Call) string, client, settles bool) (all []rules.Rule[request]) {
 	for i, r := range list {
 		all = append(all, rules.Rule[request]{
-			Limiter: r.Limiter, AtOnce: r.AtOnce, Key: r.Key.key, Missing: rules.Missing(r.Missing), Settles: settles || r.Actual != nil, Number: i,
+			Limiter: r.Limiter, AtOnce: r.AtOnce, Key: r.Key.key, Missing: rules.Missing(r.Missing), Settles: settles || r.Actual != nil,
+			Hidden: r.Hidden, Number: i,
 			Cost: ofCall(r.Cost), Plan: ofCall(r.Plan), Limit: ofCall(r.Limit), Skip: ofCall(r.Skip),
 		})
 	}

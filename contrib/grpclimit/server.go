@@ -67,19 +67,19 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	r := request{ctx: ctx, call: Call{Method: info.FullMethod, Request: req}}
 	var room [fewRules]rules.Use
 	in := rules.NewEntries(s.limit.enters)
-	t, uses, free, refused := s.admit(r, wholeCall, room[:0], in)
+	a, refused := s.admit(r, wholeCall, room[:0], in)
 	defer in.Release()
 	if refused != nil {
 		s.setTrailer(ctx, s.refusal(refused))
 		return nil, s.answer(ctx, refused)
 	}
 	md := metadata.MD{}
-	s.addLimit(md, &t.Decision)
+	s.addLimit(md, a.told(&a.Decision))
 	s.setTrailer(ctx, md)
 	if !s.ends && !s.o.Settle {
 		return handler(ctx, req)
 	}
-	st, inner := rules.NewSettlement(ctx, s.limit.rules[wholeCall], t, uses, free)
+	st, inner := rules.NewSettlement(ctx, s.limit.rules[wholeCall], a.Reservation, a.uses, a.free)
 	if s.o.Settle {
 		ctx = inner
 	}
@@ -96,23 +96,21 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 
 // admit takes the places and the tokens that a part of the rules wants, unless the call skips them
 // all. If they cost nothing, the Decision is what is known of them.
-func (s *Server) admit(
-	r request, which part, room []rules.Use, in *rules.Entries,
-) (t tiered.Reservation, uses, free []rules.Use, refused *Error) {
+func (s *Server) admit(r request, which part, room []rules.Use, in *rules.Entries) (a admission, refused *Error) {
 	if skip, refused := s.limit.skipped(r); skip || refused != nil {
-		return t, nil, nil, refused
+		return a, refused
 	}
-	if uses, free, refused = s.limit.uses(r, which, room, in); refused == nil {
+	if a.uses, a.free, refused = s.limit.uses(r, which, room, in); refused == nil {
 		refused = enter(r, in)
 	}
 	switch {
 	case refused != nil:
-	case len(uses) == 0:
-		t.Decision = rules.Tightest(r.ctx, free)
+	case len(a.uses) == 0:
+		a.Decision = rules.Tightest(r.ctx, a.free)
 	default:
-		t, refused = take(r, uses, false)
+		refused = a.take(r, false)
 	}
-	return t, uses, free, refused
+	return a, refused
 }
 
 // refusal completes a refusal and returns its trailers.
@@ -126,7 +124,7 @@ func (s *Server) refusal(e *Error) metadata.MD {
 	}
 	md := metadata.MD{}
 	addPushback(md, e)
-	s.addLimit(md, &e.Decision)
+	s.addLimit(md, &e.told)
 	return md
 }
 
@@ -175,14 +173,14 @@ func (s *Server) Limit(ctx context.Context) error {
 	method, _ := grpc.Method(ctx)
 	r := request{ctx: ctx, call: Call{Method: method}}
 	var room [fewRules]rules.Use
-	t, uses, _, refused := s.admit(r, opening, room[:0], nil)
+	a, refused := s.admit(r, opening, room[:0], nil)
 	if refused != nil {
 		s.setTrailer(ctx, s.refusal(refused))
 		return s.answer(ctx, refused)
 	}
-	if len(uses) > 0 {
+	if len(a.uses) > 0 {
 		md := metadata.MD{}
-		s.addLimit(md, &t.Decision)
+		s.addLimit(md, a.told(&a.Decision))
 		s.setTrailer(ctx, md)
 	}
 	return nil
@@ -201,24 +199,25 @@ func (s *Server) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	} else if refused != nil {
 		return s.refuseStream(ss, refused)
 	}
-	var t tiered.Reservation
+	var refused *Error
+	var a admission
 	in := rules.NewEntries(s.limit.enters)
-	uses, free, refused := s.limit.uses(r, opening, nil, in)
+	a.uses, a.free, refused = s.limit.uses(r, opening, nil, in)
 	if refused == nil {
 		refused = enter(r, in)
 	}
 	defer in.Release()
-	if refused == nil && len(uses) > 0 {
-		t, refused = take(r, uses, false)
+	if refused == nil && len(a.uses) > 0 {
+		refused = a.take(r, false)
 	} else {
-		t.Decision = rules.Tightest(r.ctx, free)
+		a.Decision = rules.Tightest(r.ctx, a.free)
 	}
 	if refused != nil {
 		return s.refuseStream(ss, refused)
 	}
 	st := &serverStream{ServerStream: ss, s: s, ctx: ctx, method: info.FullMethod, md: metadata.MD{}}
-	s.addLimit(st.md, &t.Decision)
-	settled, inner := rules.NewSettlement(ctx, s.limit.rules[wholeCall], t, uses, free)
+	s.addLimit(st.md, a.told(&a.Decision))
+	settled, inner := rules.NewSettlement(ctx, s.limit.rules[wholeCall], a.Reservation, a.uses, a.free)
 	if s.o.Settle {
 		st.ctx = inner
 	}
@@ -279,9 +278,10 @@ func (st *serverStream) RecvMsg(m any) error {
 	}
 	r := request{ctx: st.ServerStream.Context(), call: Call{Method: st.method, Stream: true, Request: m}}
 	var room [fewRules]rules.Use
-	uses, _, refused := st.s.limit.uses(r, message, room[:0], nil)
-	if refused == nil && len(uses) > 0 {
-		_, refused = take(r, uses, st.s.o.WaitMessages)
+	var a admission
+	var refused *Error
+	if a.uses, _, refused = st.s.limit.uses(r, message, room[:0], nil); refused == nil && len(a.uses) > 0 {
+		refused = a.take(r, st.s.o.WaitMessages)
 	}
 	if refused != nil {
 		for name, values := range st.s.refusal(refused) {

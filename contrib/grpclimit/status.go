@@ -26,8 +26,10 @@ type Error struct {
 
 	status *status.Status
 	cause  error
-	atOnce bool          // all places of the key are taken
-	retry  time.Duration // until a retry makes sense; 0 if it never does
+	atOnce bool            // all places of the key are taken
+	hidden bool            // the policy that refused is
+	told   tiered.Decision // what trailers tell of: nothing if it is zero
+	retry  time.Duration   // until a retry makes sense; 0 if it never does
 }
 
 // Error returns the status as text. It contains no key.
@@ -74,7 +76,7 @@ func Status(d tiered.Decision) *status.Status {
 
 // newError returns the refusal that d is.
 func newError(r request, d tiered.Decision, cause error) *Error {
-	e := &Error{Decision: d, Method: r.call.Method, cause: cause}
+	e := &Error{Decision: d, Method: r.call.Method, cause: cause, told: d}
 	if after, ok := retryAfter(&d); ok {
 		e.retry = milliseconds(after)
 	}
@@ -94,7 +96,7 @@ func (e *Error) describe(subject string) {
 	if e.retry > 0 {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(e.retry)})
 	}
-	if st.Code() == codes.ResourceExhausted {
+	if st.Code() == codes.ResourceExhausted && !e.hidden {
 		name := rules.LimitName(e.Policy, int(e.LimitNumber))
 		details = append(details, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
 			Subject: subject, Description: e.kind() + " of policy " + name, QuotaId: name, QuotaValue: e.Burst,

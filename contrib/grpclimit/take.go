@@ -124,15 +124,31 @@ func enter(r request, in *rules.Entries) *Error {
 	return e
 }
 
+// admission is what a call or a message has taken, and what it might have.
+type admission struct {
+	tiered.Reservation
+	uses, free []rules.Use       // those that took something, and those that cost nothing
+	each       []tiered.Decision // of uses, if rules.Told needs them
+}
+
+// told returns what clients are told of, nil if that is nothing.
+func (a *admission) told(d *tiered.Decision) *tiered.Decision { return rules.Told(a.uses, d, a.each) }
+
 // take takes the tokens of all uses, or of none.
-func take(r request, uses []rules.Use, wait bool) (t tiered.Reservation, refused *Error) {
+func (a *admission) take(r request, wait bool) (refused *Error) {
 	if wait && r.ctx.Err() == nil {
-		return t, waited(r, uses, rules.All(uses).Wait(r.ctx))
+		refused = waited(r, a.uses, rules.All(a.uses).Wait(r.ctx))
+	} else if a.Reservation, a.each = rules.Take(r.ctx, a.uses); !a.Allowed {
+		refused = newError(r, a.Decision, a.Err())
 	}
-	if t = rules.Take(r.ctx, uses); !t.Allowed {
-		return t, newError(r, t.Decision, t.Err())
+	if refused != nil && rules.Hides(a.uses, &refused.Decision) {
+		refused.hidden, refused.told = true, tiered.Decision{}
+		if told := a.told(&refused.Decision); told != nil {
+			refused.told = *told
+		}
+		refused.describe("")
 	}
-	return t, nil
+	return refused
 }
 
 // waited returns the refusal that the error of a wait means.

@@ -2,7 +2,6 @@ package grpclimit
 
 import (
 	"math"
-	"slices"
 	"strconv"
 	"time"
 
@@ -31,9 +30,9 @@ func addPushback(md metadata.MD, e *Error) {
 	}
 }
 
-// addLimit adds the trailers that state what is known of the limit.
+// addLimit adds the trailers that state what is known of the limit, if d is not nil.
 func (s *Server) addLimit(md metadata.MD, d *tiered.Decision) {
-	if s.o.Omit || !rules.Counted(d) || s.limit.shadowed(d) {
+	if s.o.Omit || d == nil || !rules.Counted(d) {
 		return
 	}
 	md.Set(s.o.Prefix+"-limit", strconv.FormatInt(max(d.Burst, 0), 10))
@@ -48,9 +47,4 @@ func seconds(d time.Duration) int64 {
 		s++
 	}
 	return max(s, 0)
-}
-
-// shadowed reports whether the policy of d is in shadow mode.
-func (l *limit) shadowed(d *tiered.Decision) bool {
-	return slices.ContainsFunc(l.list, func(r Rule) bool { return rules.Shadows(r.Limiter, d) })
 }

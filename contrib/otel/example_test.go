@@ -56,7 +56,7 @@ func Example() {
 	// tiered.requested_tokens limited 2
 }
 
-// From docs/opentelemetry.md.
+// From docs/metrics.md.
 
 func export(limiter *tiered.Limiter) error {
 	_, err := otellimit.Register(otel.GetMeterProvider(), limiter.Group())

@@ -3,7 +3,7 @@
 //
 //	_, err := otellimit.Register(otel.GetMeterProvider(), limiter.Group())
 //
-// docs/opentelemetry.md explains the metrics and the events. No attribute is ever a key: there are
+// docs/metrics.md explains the metrics and the events. No attribute is ever a key: there are
 // as many series as policies and Redis nodes times a constant.
 package otellimit
 

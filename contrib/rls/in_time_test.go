@@ -2,6 +2,7 @@ package rls_test
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // frozen is a store that answers nothing.
@@ -43,7 +45,7 @@ func TestAnswerComesBeforeEnvoysTimeout(t *testing.T) {
 	for _, together := range []bool{false, true} {
 		for _, timeout := range []time.Duration{5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond} {
 			synctest.Test(t, func(t *testing.T) {
-				group := testgroup.New(t, frozen{remote.NewMemory()}, nil)
+				group := testgroup.New(t, frozen{remote.NewMemory()}, &tiered.Options{Budget: defaults.Budget, Logger: slog.New(slog.DiscardHandler)})
 				s := fatal.Get(rls.New(group, &rls.Options{Together: together}))(t)
 				use(t, s, "domain: shop\ndescriptors:\n  - {key: user, tiered: {algorithm: token bucket}, rate_limit: {unit: second, requests_per_unit: 100}}\n")
 				for i, d := range [][]*ratelimit.RateLimitDescriptor{

@@ -1,29 +1,26 @@
-// Llmproxy stands before a service that streams the answers of a language model, and holds each
-// client to requests per minute and to tokens per minute: both or neither. What an answer may cost
-// at most is taken before it begins, and put right when its stream has ended and says what it did
-// cost.
+// Llmproxy stands before a service of language models, and holds each client to requests per minute
+// and to tokens per minute: both or neither. What an answer may cost at most is taken before it
+// begins, and put right when it has ended and says what it did cost. It understands the protocols
+// of Chat Completions, Responses and Messages: see docs/language-models.md.
 //
-//	go run ./examples/llmproxy -upstream http://localhost:9000 -redis redis://127.0.0.1:6379
+//	go run ./examples/llmproxy -upstream http://localhost:9000 -redis redis://127.0.0.1:6379 -plans pro=600:900000
 //
 //	curl -N -H 'Authorization: Bearer ann' -d '{"max_tokens": 500, "stream": true, "messages": []}' localhost:8080/v1/chat/completions
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/url"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -42,28 +39,31 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
+	s := service{plans: map[string]limits{}, log: slog.Default()}
 	flags := flag.NewFlagSet("llmproxy", flag.ContinueOnError)
 	addr := flags.String("addr", "localhost:8080", "where to listen")
 	upstream := flags.String("upstream", "http://localhost:9000", "URL of the service")
 	redis := flags.String("redis", "", "URL of the Redis that processes share; without it, this process limits alone")
-	requests := flags.Int64("rpm", 60, "requests per minute and client")
-	tokens := flags.Int64("tpm", 90_000, "tokens per minute and client")
+	flags.Int64Var(&s.requests, "rpm", 60, "requests per minute and client")
+	flags.Int64Var(&s.tokens, "tpm", 90_000, "tokens per minute and client")
+	flags.Func("plans", "NAME=RPM:TPM,…: other limits by the name in the field X-Plan, which your gateway must set or remove", s.readPlans)
+	flags.BoolVar(&s.cachedFree, "cached-free", false, "tokens that the service read from its cache of prompts cost nothing")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	target, err := url.Parse(*upstream)
-	if err != nil || target.Host == "" {
+	var err error
+	if s.target, err = url.Parse(*upstream); err != nil || s.target.Host == "" {
 		return fmt.Errorf("-upstream is %q: must be a URL", *upstream)
 	}
 
 	var store remote.Store = remote.NewMemory()
 	if *redis != "" {
-		if store, err = remote.Open(*redis, nil); err != nil {
+		if store, err = remote.Open(*redis, &remote.RedisOptions{Logger: s.log}); err != nil {
 			return err
 		}
 	}
 	defer store.Close()
-	group, err := tiered.NewGroup(store, &tiered.Options{Logger: slog.Default()})
+	group, err := tiered.NewGroup(store, &tiered.Options{Logger: s.log})
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		defer cancel()
 		_ = group.Close(closing)
 	}()
-	handler, err := proxy(group, target, *requests, *tokens)
+	handler, err := s.proxy(group)
 	if err != nil {
 		return err
 	}
@@ -84,6 +84,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fmt.Fprintf(out, "listening on http://%s\n", listener.Addr())
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {}) // not limited
+	mux.Handle("GET /readyz", httplimit.Ready(group))
 	mux.Handle("/", handler)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
 	failed := make(chan error, 1)
@@ -99,109 +100,15 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return server.Shutdown(fresh)
 }
 
-// proxy limits what it passes on to target.
-func proxy(group *tiered.Group, target *url.URL, requests, tokens int64) (http.Handler, error) {
-	perRequest, err := group.NewLimiter(tiered.Policy{Name: "requests-per-minute", Limit: tiered.PerMinute(requests)})
-	if err != nil {
-		return nil, err
-	}
-	perToken, err := group.NewLimiter(tiered.Policy{
-		Name: "tokens-per-minute", Limit: tiered.PerMinute(tokens),
-		MaxDebt: 10 * tokens, // answers under way may cost many bursts together
-	})
-	if err != nil {
-		return nil, err
-	}
-	client := httplimit.Credential("Authorization") // hashed: the secret stays here
-	limit, err := httplimit.New([]httplimit.Rule{
-		{Limiter: perRequest, Key: client, Missing: httplimit.Refuse},
-		{Limiter: perToken, Key: client, Missing: httplimit.Refuse, Cost: atMost},
-	}, &httplimit.Options{Settle: true, Problem: true, IETFDraft11: true}) // a refusal says which of the two limits it is
-	if err != nil {
-		return nil, err
-	}
-	return limit(&httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		ModifyResponse: func(r *http.Response) error {
-			r.Body = &meter{ReadCloser: r.Body, ctx: r.Request.Context()}
-			return nil
-		},
-		FlushInterval: -1, // each piece of the stream at once
-	}), nil
-}
-
-const (
-	longestBody   = 1 << 20
-	defaultTokens = 1000 // where the client names no max_tokens
-	bytesPerToken = 4    // of English text, as a rule of thumb
-)
-
-// atMost is what a request may cost: its prompt, and the longest answer that it allows. It reads
-// the body and puts it back.
-func atMost(r *http.Request) int64 {
-	body, err := io.ReadAll(io.LimitReader(r.Body, longestBody+1))
-	if err != nil || len(body) > longestBody {
-		return math.MaxInt64 // is never admitted
-	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	var asked struct {
-		MaxTokens int64 `json:"max_tokens"`
-	}
-	if json.Unmarshal(body, &asked) != nil || asked.MaxTokens <= 0 {
-		asked.MaxTokens = defaultTokens // the service will say what is wrong
-	}
-	prompt := int64(len(body))/bytesPerToken + 1
-	return prompt + min(asked.MaxTokens, math.MaxInt64-prompt)
-}
-
-// meter reads along with an answer, and settles what it cost when it is over. Whoever hangs up
-// before the end has cost what was taken: how far the model got, nobody says.
-type meter struct {
-	io.ReadCloser
-	ctx   context.Context
-	line  []byte // the last one, so far
-	total int64
-	ended bool
-}
-
-func (m *meter) Read(b []byte) (int, error) {
-	n, err := m.ReadCloser.Read(b)
-	rest := b[:n]
-	for {
-		i := bytes.IndexByte(rest, '\n')
-		if i < 0 {
-			break
+// readPlans reads "pro=600:900000,team=60:50000".
+func (s *service) readPlans(text string) error {
+	for plan := range strings.SplitSeq(text, ",") {
+		name, numbers, _ := strings.Cut(plan, "=")
+		var l limits
+		if n, err := fmt.Sscanf(numbers+"\n", "%d:%d\n", &l.requests, &l.tokens); n != 2 || err != nil || name == "" {
+			return fmt.Errorf("the plan %q: must be as in pro=600:900000", plan)
 		}
-		m.look(append(m.line, rest[:i]...))
-		m.line, rest = m.line[:0], rest[i+1:]
+		s.plans[name] = l
 	}
-	if len(m.line)+len(rest) <= longestBody { // else it is nothing that tells a cost
-		m.line = append(m.line, rest...)
-	}
-	if errors.Is(err, io.EOF) && !m.ended {
-		m.ended = true
-		m.look(m.line)
-		if m.total > 0 {
-			if err := httplimit.Settle(m.ctx, map[string]int64{"tokens-per-minute": m.total}); err != nil {
-				slog.Error("llmproxy", "error", err)
-			}
-		}
-	}
-	return n, err
-}
-
-// look finds the usage in a line: "data: {…}" of a stream, or an answer in one piece.
-func (m *meter) look(line []byte) {
-	line = bytes.TrimPrefix(bytes.TrimSpace(line), []byte("data: "))
-	if !bytes.Contains(line, []byte(`"usage"`)) {
-		return
-	}
-	var answer struct {
-		Usage struct {
-			Total int64 `json:"total_tokens"`
-		} `json:"usage"`
-	}
-	if json.Unmarshal(line, &answer) == nil && answer.Usage.Total > 0 {
-		m.total = answer.Usage.Total
-	}
+	return nil
 }

@@ -74,7 +74,8 @@ var importRules = []importRule{
 		},
 	},
 	{packages: "internal/misspelled"}, // the name that a misspelled one was meant to be
-	{packages: "internal/ratetext"},   // what texts of limits and scenarios have in common
+	// What texts of limits and scenarios have in common.
+	{packages: "internal/ratetext", ours: []string{"internal/misspelled"}},
 	{packages: "internal/strictyaml", modules: []string{"go.yaml.in/yaml/v3"}},
 	{packages: "internal/filechanges"}, // of files that may change
 	{packages: "internal/canonical"},   // what clients send, in one spelling

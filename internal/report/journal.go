@@ -66,7 +66,12 @@ func (j *Journal) Line(level slog.Level, text string, args ...any) {
 
 // LineOf writes a line soon. The Journal's goroutine finds out the arguments, which may take time.
 func (j *Journal) LineOf(level slog.Level, text string, args func() []any) {
-	j.after(0, true, func() { j.write(level, text, args()) })
+	j.LineIn(0, level, text, args)
+}
+
+// LineIn is LineOf after d, or when the Journal ends.
+func (j *Journal) LineIn(d time.Duration, level slog.Level, text string, args func() []any) {
+	j.after(d, true, func() { j.write(level, text, args()) })
 }
 
 // Tally writes a line after a second, with the sum of n over all calls under the same name until

@@ -6,6 +6,7 @@ package rules
 import (
 	"slices"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 )
@@ -22,7 +23,16 @@ type Rule[R any] struct {
 	Limit   func(R) tiered.Limit
 	Skip    func(R) bool
 	Settles bool // what a request of cost 0 has cost may be charged
+	Hidden  bool // clients are not told of its limit
 	Number  int  // among the rules of the user
+}
+
+// policyOf returns the policy of a Limiter, which may be nil. Nobody may write to it.
+func policyOf(l *tiered.Limiter) *tiered.Policy {
+	if p := l.ReadPolicy(defaults.Module{}); p != nil {
+		return p
+	}
+	return new(tiered.Policy)
 }
 
 // Missing says what happens to a request that has no key for a rule.
@@ -51,7 +61,7 @@ func Check[R any](all []Rule[R], w Words, bad func(format string, args ...any)) 
 	}
 	names := map[string]int{}
 	for i, r := range all {
-		name := r.Limiter.Policy().Name
+		name := policyOf(r.Limiter).Name
 		first, twice := names[name]
 		switch {
 		case r.AtOnce != nil && r.AtOnce.Policy().Name == "":
@@ -59,6 +69,9 @@ func Check[R any](all []Rule[R], w Words, bad func(format string, args ...any)) 
 		case r.Limiter == nil && r.AtOnce != nil:
 			if r.Cost != nil || r.Limit != nil {
 				bad("rules[%d].Limiter is nil: must be set, because Cost or Limit is", i)
+			}
+			if r.Hidden {
+				bad("rules[%d].Hidden is set: must be false without a Limiter, because no field tells of places", i)
 			}
 			if r.Plan != nil && !r.OnePlan && !r.hasPlans() {
 				bad("rules[%d].Plan is set, and policy %q has no Plans: must be nil, or the policy must have plans", i, r.AtOnce.Policy().Name)
@@ -108,12 +121,12 @@ func SharePlan[R any](all []Rule[R], plan func(R) string, bad func(format string
 
 // hasPlans reports whether a policy of the rule has plans.
 func (r *Rule[R]) hasPlans() bool {
-	return len(r.Limiter.Policy().Plans) > 0 || r.AtOnce != nil && len(r.AtOnce.Policy().Plans) > 0
+	return len(policyOf(r.Limiter).Plans) > 0 || r.AtOnce != nil && len(r.AtOnce.Policy().Plans) > 0
 }
 
 // checkLimits says what is wrong with the limits that requests have by a rule.
 func (r *Rule[R]) checkLimits(i int, name string, bad func(format string, args ...any)) {
-	if q := r.Limiter.Policy(); r.Limit != nil && len(q.Also) > 0 {
+	if q := policyOf(r.Limiter); r.Limit != nil && len(q.Also) > 0 {
 		bad("rules[%d].Limit is set, and policy %q has Also: must be nil, because its requests carry no limits", i, name)
 	}
 	if r.Plan != nil && !r.OnePlan && !r.hasPlans() {
@@ -137,7 +150,7 @@ func standIn[R any](all []Rule[R]) bool {
 
 // Keyless is the Decision on a request that has no key for the rule.
 func (r *Rule[R]) Keyless() tiered.Decision {
-	name := r.Limiter.Policy().Name
+	name := policyOf(r.Limiter).Name
 	if r.Limiter == nil {
 		name = r.AtOnce.Policy().Name
 	}

@@ -19,9 +19,17 @@ type Use struct {
 	Key     string
 	Cost    int64
 
-	limit tiered.Limit // that the request carries; zero is none
-	plan  string       // "" is none
+	limit  tiered.Limit // that the request carries; zero is none
+	plan   string       // "" is none
+	hidden bool         // clients are not told of its limit
 }
+
+// Policy returns the policy of the use. Nobody may write to it.
+func (u *Use) Policy() *tiered.Policy { return policyOf(u.Limiter) }
+
+// Tells reports whether clients are told of the limit: not if its rule is hidden, and not of one
+// that is only being tried, because they need not keep to it.
+func (u *Use) Tells() bool { return !u.hidden && !u.Policy().Shadow }
 
 // of returns the use of n tokens.
 func (u *Use) of(n int64) tiered.Use {
@@ -71,7 +79,7 @@ func Collect[R any](all []Rule[R], request R, uses []Use, in *Entries, at *int) 
 		default:
 			return nil, nil, rule, nil
 		}
-		u := Use{Rule: rule.Number, Limiter: rule.Limiter, Key: key, Cost: 1}
+		u := Use{Rule: rule.Number, Limiter: rule.Limiter, Key: key, Cost: 1, hidden: rule.Hidden}
 		if rule.Limit != nil {
 			u.limit = rule.Limit(request)
 		}
@@ -105,23 +113,54 @@ func Collect[R any](all []Rule[R], request R, uses []Use, in *Entries, at *int) 
 }
 
 // Take reserves the tokens of all uses, or of none. If ctx has ended, nobody reads the answer, so
-// nothing is taken.
-func Take(ctx context.Context, uses []Use) (t tiered.Reservation) {
+// nothing is taken. each has the Decisions of the uses if clients are not told of all of them, for
+// [Told].
+func Take(ctx context.Context, uses []Use) (t tiered.Reservation, each []tiered.Decision) {
 	if ctx.Err() != nil {
 		t.Decision = Canceled(ctx, uses)
-		return t
+		return t, nil
 	}
 	if u := &uses[0]; len(uses) == 1 && u.plan == "" && u.limit == (tiered.Limit{}) { // a shorter way
 		t = u.Limiter.ReserveN(ctx, u.Key, u.Cost)
 	} else {
-		t = All(uses).Reserve(ctx)
+		if len(uses) > 1 && slices.ContainsFunc(uses, func(u Use) bool { return !u.Tells() }) {
+			each = make([]tiered.Decision, len(uses))
+		}
+		t = All(uses).ReserveEach(ctx, each)
 	}
 	if t.Allowed && ctx.Err() != nil {
 		t.Cancel()
 		t.Decision = Canceled(ctx, uses)
 	}
-	return t
+	return t, each
 }
+
+// Told returns the Decision that clients are told of: d, the one on the request, or else that of
+// the tightest use which tells of its limit. each is what [Take] returned, or nil. It returns nil
+// if there is nothing to tell.
+func Told(uses []Use, d *tiered.Decision, each []tiered.Decision) *tiered.Decision {
+	if !Hides(uses, d) {
+		if Counted(d) {
+			return d
+		}
+		return nil
+	}
+	var least *tiered.Decision
+	for i := range each {
+		if e := &each[i]; uses[i].Tells() && Counted(e) && (least == nil || room(e) < room(least)) {
+			least = e
+		}
+	}
+	return least
+}
+
+// Hides reports whether a policy of which clients are not told has made the decision d.
+func Hides(uses []Use, d *tiered.Decision) bool {
+	return slices.ContainsFunc(uses, func(u Use) bool { return u.Policy().Name == d.Policy && !u.Tells() })
+}
+
+// room is for how many further requests of this kind a key has tokens.
+func room(d *tiered.Decision) int64 { return d.Remaining / max(d.Cost, 1) }
 
 // All joins uses to one.
 func All(uses []Use) tiered.Use {
@@ -136,7 +175,7 @@ func All(uses []Use) tiered.Use {
 func Canceled(ctx context.Context, uses []Use) tiered.Decision {
 	return tiered.Decision{
 		Reason: tiered.Canceled, Expired: errors.Is(ctx.Err(), context.DeadlineExceeded),
-		Policy: uses[0].Limiter.Policy().Name, Key: uses[0].Key, Cost: uses[0].Cost,
+		Policy: uses[0].Policy().Name, Key: uses[0].Key, Cost: uses[0].Cost,
 	}
 }
 
@@ -145,7 +184,7 @@ func Canceled(ctx context.Context, uses []Use) tiered.Decision {
 func Tightest(ctx context.Context, free []Use) (least tiered.Decision) {
 	for i := range free {
 		d := free[i].of(0).Peek(ctx) // asks nobody
-		if Counted(&d) && !Shadowed(free, &d) && (least.Reason == tiered.Unknown || d.Remaining < least.Remaining) {
+		if Counted(&d) && free[i].Tells() && (least.Reason == tiered.Unknown || d.Remaining < least.Remaining) {
 			least = d
 		}
 	}
@@ -159,18 +198,6 @@ func Counted(d *tiered.Decision) bool {
 		return false
 	}
 	return d.Burst > 0 && d.Burst != math.MaxInt64 // otherwise the key is blocked, or unlimited
-}
-
-// Shadowed reports whether the policy of d is in shadow mode. Clients need not keep to a limit that
-// is only being tried.
-func Shadowed(uses []Use, d *tiered.Decision) bool {
-	return slices.ContainsFunc(uses, func(u Use) bool { return Shadows(u.Limiter, d) })
-}
-
-// Shadows reports whether a Limiter in shadow mode has made the decision d.
-func Shadows(l *tiered.Limiter, d *tiered.Decision) bool {
-	p := l.Policy()
-	return p.Shadow && p.Name == d.Policy
 }
 
 // LimitName returns the name of a policy's limit, numbered from 1. The first limit has the policy's

@@ -33,7 +33,6 @@ type Agreement struct {
 	used          int           // the most that anybody was lately seen to use
 	usedUntil     time.Duration // until then it counts
 	outsiders     int64         // processes that want another part, as last heard
-	differed      bool          // there were some
 	governedUntil time.Duration // until then the larger part of another process may govern in Redis
 	ready, agreed bool          // the shares may be used: once that is said, and now
 }
@@ -67,7 +66,7 @@ func (a *Agreement) Hear(now time.Duration, h Heard, leases time.Duration) {
 	if h.Outsiders > 0 || a.outsiders > 0 { // one that was counted may have used its part until now
 		a.governedUntil = now + forgotten + leases
 	}
-	a.outsiders, a.differed = h.Outsiders, a.differed || h.Outsiders > 0
+	a.outsiders = h.Outsiders
 	a.split(now, max(a.wants, h.Wanted, a.used), leases)
 	// A node that is new, as after a failover, changes nothing until it is heard.
 	heard := h.Told > 0 && (a.agreed || h.Told == h.Nodes)
@@ -104,6 +103,3 @@ func (a *Agreement) Agreed() bool { return a.agreed }
 
 // Outsiders returns how many processes want another part, as last heard.
 func (a *Agreement) Outsiders() int64 { return a.outsiders }
-
-// Differed reports whether another process has wanted another part.
-func (a *Agreement) Differed() bool { return a.differed }

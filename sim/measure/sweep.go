@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
@@ -17,6 +18,21 @@ type Sweep struct {
 
 	Axes  []scenario.Axis `json:"axes"`
 	Cells []Cell          `json:"cells"`
+
+	Reports []*Report `json:"-"` // of the cells, with expectations if the cell is the scenario as it is
+}
+
+// Names are the values of each cell, as in "fleet.mode=open, fleet.n=20", for a page with all of
+// them.
+func (s *Sweep) Names() (names []string) {
+	for _, c := range s.Cells {
+		var values []string
+		for _, a := range s.Axes {
+			values = append(values, a.Path+"="+c.Values[a.Path])
+		}
+		names = append(names, strings.Join(values, ", "))
+	}
+	return names
 }
 
 // Cell is one run of a sweep.

@@ -252,22 +252,28 @@ func digits(v float64) string {
 func (t *text) sentences(names []string, all []*Report) {
 	runs := map[string]int{} // by fail modes
 	for _, r := range all {
-		runs[r.failModes()]++
+		runs[r.Modes()]++
 	}
 	for i, r := range all {
 		if len(r.Faults) == 0 {
 			continue
 		}
-		about := r.failModes()
+		about := r.Modes()
 		if runs[about] > 1 {
 			about = clean(names[i]) + ", " + about
 		}
-		t.line("%s: %s%s, %s%s", about, r.refused(), r.tooMany(), r.atOnce(), r.normalAgain())
+		t.line("%s: %s", about, r.Cost())
 	}
 }
 
-// failModes returns the fail modes of all policies: "fail-local", or "fail-local and fail-open".
-func (r *Report) failModes() string {
+// Cost says what the faults of a run cost: who was refused, what was too much, and when all was
+// normal again.
+func (r *Report) Cost() string {
+	return r.refused() + r.tooMany() + ", " + r.atOnce() + r.normalAgain()
+}
+
+// Modes returns the fail modes of all policies: "fail-local", or "fail-local and fail-open".
+func (r *Report) Modes() string {
 	fleet, modes := "local", []string{}
 	if r.Scenario != nil {
 		fleet = cmp.Or(r.Scenario.Fleet.Mode, fleet)

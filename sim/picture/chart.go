@@ -43,10 +43,21 @@ type timeline struct {
 	steps, per   int     // of the series, and how many of them have one level
 	length, from float64 // seconds, and from which on figures count
 	faults       []fault
+	id           string  // what the names of its charts begin with
+	top          float64 // what the scale of rates has at least
 }
 
 // charts returns the charts of a report. Without a series there are none.
 func charts(r *measure.Report, s *scenario.Scenario) []chart {
+	t := newTimeline(r, s)
+	if t == nil {
+		return nil
+	}
+	return t.charts(s)
+}
+
+// newTimeline returns nil if there is nothing to draw.
+func newTimeline(r *measure.Report, s *scenario.Scenario) *timeline {
 	t := &timeline{Series: &r.Series, whole: part{"", &r.Metrics}, from: float64(s.MeasuredFrom()) / 1e9}
 	for _, values := range [][]float64{t.Offered, t.Admitted, t.Alone, t.Calls, t.MaxUs, t.Open, t.Running} {
 		t.steps = max(t.steps, len(values))
@@ -56,6 +67,15 @@ func charts(r *measure.Report, s *scenario.Scenario) []chart {
 		return nil
 	}
 	t.faults = faults(r.Faults, t.length)
+	return t
+}
+
+// highestRate is the highest of what its chart of rates shows.
+func (t *timeline) highestRate() float64 {
+	return max(highest(t.level(t.Offered, mean)), highest(t.level(t.Admitted, mean)), highest(t.level(t.Alone, mean)))
+}
+
+func (t *timeline) charts(s *scenario.Scenario) []chart {
 	all := []chart{t.rates(s), t.breakers(), t.calls(), t.decisions()}
 	if s.AtOnce.Places > 0 {
 		all = slices.Insert(all, 1, t.running(s))
@@ -102,7 +122,7 @@ func (t *timeline) measured(values []float64) []float64 {
 }
 
 func (t *timeline) chart(id, title, unit string, height int) chart {
-	c := chart{ID: id, Title: title, Unit: unit, Height: height, Faults: t.faults}
+	c := chart{ID: t.id + id, Title: title, Unit: unit, Height: height, Faults: t.faults}
 	scale := 1.0 // second
 	for _, longer := range []float64{60, 3600} {
 		if t.length > 2*longer {
@@ -186,7 +206,7 @@ func (t *timeline) rates(s *scenario.Scenario) chart {
 	if oneKey(s) && s.Limits[0].Per > 0 {
 		limit = float64(s.Limits[0].Tokens) / time.Duration(s.Limits[0].Per).Seconds()
 	}
-	top := c.scale(offered, admitted, alone, []float64{limit})
+	top := c.scale(offered, admitted, alone, []float64{limit, t.top})
 	most := highest(alone)
 	if most > 0 {
 		c.draw("area", "alone", "of it without Redis", alone, top)

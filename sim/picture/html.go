@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
@@ -20,10 +22,16 @@ import (
 //go:embed page.tmpl
 var pageText string
 
+//go:embed compare.tmpl
+var compareText string
+
 //go:embed style.css
 var styleText string
 
-var pageTemplate = template.Must(template.New("page").Parse(pageText))
+var (
+	pageTemplate    = template.Must(template.New("page").Parse(pageText))
+	compareTemplate = template.Must(template.Must(pageTemplate.Clone()).New("compare").Parse(compareText))
+)
 
 // page is what the template draws.
 type page struct {
@@ -36,7 +44,9 @@ type page struct {
 	Tiles    []figure
 	Outcomes []outcome
 	Faults   []fault
-	Charts   []chart
+	First    []chart // what the page begins with
+	Rest     []chart
+	Of       string // which of several runs it is, or empty
 	Columns  []figure
 	Whole    part
 	Parts    []part // a row each
@@ -84,10 +94,15 @@ type outcome struct {
 
 // HTML writes the page of a report.
 func HTML(w io.Writer, r *measure.Report) error {
+	return pageTemplate.Execute(w, newPage(r))
+}
+
+// newPage returns what a page says of a report.
+func newPage(r *measure.Report) *page {
 	s := cmp.Or(r.Scenario, &scenario.Scenario{})
 	p := &page{
 		Style: template.CSS(styleText), Scenario: s, Report: r, Facts: facts(r, s), From: s.MeasuredFrom().String(),
-		Whole: part{"", &r.Metrics}, Tiles: figures[:tiles], Faults: faults(r.Faults, 1), Charts: charts(r, s),
+		Whole: part{"", &r.Metrics}, Tiles: figures[:tiles], Faults: faults(r.Faults, 1),
 		Parts: parts(r, s), Columns: figures[:ofParts],
 	}
 	if len(r.Faults) == 0 {
@@ -97,8 +112,11 @@ func HTML(w io.Writer, r *measure.Report) error {
 		p.Tiles = slices.Concat(figures[atOnceFigures:atOnceFigures+2], p.Tiles)
 		p.Columns = slices.Concat(figures[atOnceFigures:atOnceFigures+2], p.Columns)
 	}
+	if all := charts(r, s); len(all) > 0 {
+		p.First, p.Rest = all[:1], all[1:]
+	}
 	p.judge(r)
-	return pageTemplate.Execute(w, p)
+	return p
 }
 
 // part is a part of a run, or a limit.
@@ -112,12 +130,49 @@ func (p part) Value(metric string) string {
 	return text(p.metrics.Value(metric), scenario.UnitOf(metric))
 }
 
-// text is a value as the report for a terminal has it.
+// text is a value as people write it, in at most three digits: 0.93 s, 0.9 %, 145/s, 12 300.
 func text(v float64, u scenario.Unit) string {
-	if !known(v) {
+	switch {
+	case !known(v):
 		return "unknown"
+	case u == scenario.Ratio:
+		return digits(v*100) + " %"
+	case u == scenario.PerSec:
+		return digits(v) + "/s"
+	case u != scenario.Seconds:
+		return digits(v)
+	case v >= 0.0995 || v == 0:
+		return digits(v) + " s"
+	case v >= 0.0995e-3:
+		return digits(v*1e3) + " ms"
 	}
-	return measure.Figure(v, u)
+	return digits(v*1e6) + " µs"
+}
+
+// digits is v in at most three digits, two of them behind the point, and otherwise in zeros.
+func digits(v float64) string {
+	if v > 0 && v < 0.005 {
+		return "< 0.01"
+	}
+	behind := 2
+	for least := 9.995; v >= least && behind > 0; least *= 10 {
+		behind--
+	}
+	unit := 1.0
+	for v >= 999.5*unit {
+		unit *= 10
+	}
+	if unit > 1 {
+		v = math.Round(v/unit) * unit
+	}
+	s := strconv.FormatFloat(v, 'f', behind, 64)
+	if behind > 0 {
+		return strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	}
+	for at := len(s) - 3; at > 0; at -= 3 {
+		s = s[:at] + "\u00a0" + s[at:]
+	}
+	return s
 }
 
 // known reports whether v is a value: no metric is negative, and none is above this.
@@ -166,7 +221,7 @@ func (p *page) judge(r *measure.Report) {
 	}
 	for _, h := range r.Sometimes {
 		if h.Wanted {
-			add(outcome{h.Count > 0, "sometimes " + h.Name, "Had to happen", fmt.Sprintf("%d times", h.Count)})
+			add(outcome{h.Count > 0, "sometimes " + h.Name, "Had to happen", digits(float64(h.Count)) + " times"})
 		}
 	}
 	p.Verdict = fmt.Sprintf("%d of %d expectations came true", len(p.Outcomes)-broken, len(p.Outcomes))

@@ -121,7 +121,7 @@ func (n *node) words(without ...string) string {
 			all += " " + c.words(without...)
 		}
 	}
-	return strings.Join(strings.Fields(all), " ")
+	return strings.Join(strings.FieldsFunc(all, func(r rune) bool { return strings.ContainsRune(" \n\t", r) }), " ") // a no-break space is no space
 }
 
 func TestParts(t *testing.T) {
@@ -130,7 +130,7 @@ func TestParts(t *testing.T) {
 	for _, n := range slices.Concat(page.all("h1", ""), page.all("h2", ""), page.all("h3", "")) {
 		headings += n.words("small") + "|"
 	}
-	if want := "a dark quarter|Figures|Expectations|Over time|Part by part|Run it again|" +
+	if want := "a dark quarter|Figures|What was expected|Over time|Part by part|Run it again|" +
 		"Offered and admitted|Open breakers|Redis calls|Longest decision|"; headings != want {
 		t.Errorf("headings\n%s, want\n%s", headings, want)
 	}
@@ -150,6 +150,52 @@ func TestParts(t *testing.T) {
 	}
 	if !strings.Contains(text, `content="default-src 'none'; style-src 'unsafe-inline'`) {
 		t.Error("the page does not forbid itself to load anything")
+	}
+}
+
+// A page begins with its picture. Then come the figures, and then what was expected.
+func TestOrder(t *testing.T) {
+	text, _ := draw(t, report())
+	at := -1
+	for _, part := range []string{`<figure id="rates">`, "<h2>Figures</h2>", "<h2>What was expected</h2>", `<figure id="breakers">`} {
+		next := strings.Index(text, part)
+		if next <= at {
+			t.Errorf("%s is at %d, after %d", part, next, at)
+		}
+		at = next
+	}
+}
+
+// Figures have three digits at most.
+func TestDigits(t *testing.T) {
+	for _, c := range []struct {
+		value float64
+		unit  scenario.Unit
+		want  string
+	}{
+		{.9264, scenario.Seconds, "0.93 s"},
+		{.008929, scenario.Ratio, "0.89 %"},
+		{.009, scenario.Ratio, "0.9 %"},
+		{0, scenario.Seconds, "0 s"},
+		{12.345, scenario.Seconds, "12.3 s"},
+		{123.45, scenario.Seconds, "123 s"},
+		{.02, scenario.Seconds, "20 ms"},
+		{.0004024, scenario.Seconds, "0.4 ms"},
+		{.0000012, scenario.Seconds, "1.2 µs"},
+		{.0995, scenario.Seconds, "0.1 s"},
+		{9.996, scenario.Seconds, "10 s"},
+		{99.96, scenario.Seconds, "100 s"},
+		{999.6, scenario.Count, "1\u00a0000"},
+		{7531, scenario.Count, "7\u00a0530"},
+		{1234567, scenario.Count, "1\u00a0230\u00a0000"},
+		{57.93, scenario.PerSec, "57.9/s"},
+		{.00001, scenario.Ratio, "< 0.01 %"},
+		{-1, scenario.Ratio, "unknown"},
+		{math.NaN(), scenario.Count, "unknown"},
+	} {
+		if got := picture.Text(c.value, c.unit); got != c.want {
+			t.Errorf("%v is %q, want %q", c.value, got, c.want)
+		}
 	}
 }
 
@@ -195,15 +241,15 @@ func TestTiles(t *testing.T) {
 	for _, n := range page.all("dl", "tiles")[0].all("dd", "big") {
 		got = append(got, n.words())
 	}
-	if want := "271 2.72% 273 20ms 145/s 1.23s 991ms unknown"; strings.Join(got, " ") != want {
+	if want := "271 2.72 % 273 20 ms 145/s 1.23 s 0.99 s unknown"; strings.Join(got, " ") != want {
 		t.Errorf("tiles %q, want %q", got, want)
 	}
 	for id, want := range map[string]string{
 		"calls":     "From 5s on 145/s on average, and at most 145/s.",
-		"rates":     "From 5s on 1500/s were offered on average, and 1010/s admitted. At most 900/s were admitted without Redis.",
-		"decisions": "From 5s on at most 20ms, and 99 of 100 at most 402us.",
+		"rates":     "From 5s on 1 500/s were offered on average, and 1 010/s admitted. At most 900/s were admitted without Redis.",
+		"decisions": "From 5s on at most 20 ms, and 99 of 100 at most 0.4 ms.",
 		"breakers": "A process whose breaker is open does not ask Redis. " +
-			"At one time it is open in at most 100% of the processes.",
+			"At one time it is open in at most 100 % of the processes.",
 	} {
 		if got := page.all("figure", id)[0].all("desc", "")[0].words(); got != want {
 			t.Errorf("%s says %q, want %q", id, got, want)
@@ -252,7 +298,7 @@ func TestUnknown(t *testing.T) {
 	if got := page.all("tbody", "")[0].children[1].words(); got != "✗ broken heal <= 2s Redis in use again after unknown" {
 		t.Errorf("the first outcome is %q", got)
 	}
-	if got := page.all("tbody", "")[1].words(); !strings.Contains(got, "during faults, 30s to 45s unknown 0%") {
+	if got := page.all("tbody", "")[1].words(); !strings.Contains(got, "during faults, 30s to 45s unknown 0 %") {
 		t.Errorf("the parts are %q", got)
 	}
 	if got := page.all("path", "offered")[0].attr["d"]; got != "M500 0H1000" {
@@ -365,14 +411,14 @@ func TestRunning(t *testing.T) {
 	}
 	_, page := draw(t, r)
 	figure := page.all("figure", "running")[0]
-	if got, want := figure.all("desc", "")[0].words(), "From 5s on at most 18 ran on 20 places, and 25% of the requests found none."; got != want {
+	if got, want := figure.all("desc", "")[0].words(), "From 5s on at most 18 ran on 20 places, and 25 % of the requests found none."; got != want {
 		t.Errorf("it says %q, want %q", got, want)
 	}
 	if line := figure.all("path", "limit"); len(line) == 0 || line[0].attr["d"] != "M0 0H1000" {
 		t.Errorf("the places are drawn as %v", line)
 	}
 	tiles := page.all("dl", "tiles")[0].all("dd", "big")
-	if tiles[0].words() != "18" || tiles[1].words() != "25%" {
+	if tiles[0].words() != "18" || tiles[1].words() != "25 %" {
 		t.Errorf("the first figures are %q and %q", tiles[0].words(), tiles[1].words())
 	}
 	if !strings.Contains(page.words(), "20 places of each key") {

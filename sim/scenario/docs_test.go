@@ -8,29 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/docpage"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
 var page = filepath.Join("..", "scenarios.md")
-
-// The tables of the reference are those of the code. After a change: go test ./sim/scenario
-// -update.
-func TestDocs(t *testing.T) {
-	text := fatal.Get(os.ReadFile(page))(t)
-	for name, body := range scenario.Tables() {
-		want := fatal.Get(docpage.Replace(string(text), name, body))(t)
-		if want == string(text) {
-			continue
-		}
-		if !*update {
-			t.Errorf("sim/scenarios.md has not what the code says of %s:\n%s", name, body)
-		} else if err := docpage.Write(page, name, body); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 // The examples of the reference are valid, and the errors that it quotes are what is said.
 func TestDocsExamples(t *testing.T) {

@@ -1,23 +1,10 @@
 package scenario
 
 import (
-	"fmt"
-	"slices"
 	"strings"
-
-	"github.com/tiered-limiter/tiered-limiter/internal/test/docpage"
 )
 
-// What the tables of the language say of a field: to readers, in sim/scenarios.md, and to editors,
-// in schema.json.
-
-// Tables are those of sim/scenarios.md, by their section.
-func Tables() map[string]string {
-	return map[string]string{
-		"fields": fieldTables(), "shapes": kindsTable("traffic"), "faults": kindsTable("faults"),
-		"metrics": metricsTable(), "happenings": codes(Happenings), "bounds": boundsTable(),
-	}
-}
+// What the tables of the language say of a field to editors, in schema.json.
 
 // Schema is that of the tables.
 func Schema() any { return schema() }
@@ -28,95 +15,6 @@ func Paths(s *Scenario) (all []string) {
 		all = append(all, target.path)
 	}
 	return all
-}
-
-func code(s string) string { return "`" + s + "`" }
-
-func codes(all []string) string {
-	written := make([]string, len(all))
-	for i, s := range all {
-		written[i] = code(s)
-	}
-	return strings.Join(written, " ")
-}
-
-func fieldTables() string {
-	text := ""
-	for i := range mappings {
-		m := &mappings[i]
-		switch {
-		case m.path == "":
-			text += "Of the scenario itself, besides the lists `expect` and `sometimes` and the mapping `sweep`:\n\n"
-		case m.most > 0:
-			text += "\n" + code(m.path) + ", a list:\n\n"
-		default:
-			text += "\n" + code(m.path) + ":\n\n"
-		}
-		text += fieldsTable(m)
-	}
-	return text + "\nAfter an expectation:\n\n" + fieldsTable(&expectations)
-}
-
-func fieldsTable(m *mapping) string {
-	rows := [][]string{{"field", "what it is", "range", "left out"}}
-	for _, f := range m.fields {
-		left := f.left
-		if slices.Contains(m.needs, f.name) {
-			left = "must be there"
-		}
-		span := f.span
-		if f.name == m.by {
-			span = "see below"
-		}
-		rows = append(rows, []string{code(f.name), f.what, span, left})
-	}
-	return docpage.Table(rows)
-}
-
-func kindsTable(path string) string {
-	m := find(path)
-	rows := [][]string{{m.by, "must have", "may have", "what it is"}}
-	for _, k := range m.kinds {
-		may := without(k.Takes, k.Needs)
-		rows = append(rows, []string{code(k.Name), codes(k.Needs), codes(may), k.What})
-	}
-	return docpage.Table(rows)
-}
-
-func without(all, some []string) []string {
-	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
-}
-
-func metricsTable() string {
-	rows := [][]string{{"metric", "unit", "is written", "what it is"}}
-	for _, m := range Metrics {
-		_, form, _ := strings.Cut(units[m.Unit].form, "as in ")
-		written := code(strings.ReplaceAll(form, " or ", "` or `"))
-		rows = append(rows, []string{code(m.Name), m.Unit.String(), written, m.What})
-	}
-	return docpage.Table(rows)
-}
-
-func boundsTable() string {
-	rows := [][]string{{"of", "at most"}}
-	for _, b := range []struct {
-		what string
-		most int
-	}{
-		{"text, in bytes", MaxBytes},
-		{"name, in characters", maxName},
-		{"learn, in characters", maxLearn},
-		{"limits", maxLimits},
-		{"traffic", maxTraffic},
-		{"faults", maxFaults},
-		{"expectations", maxExpect},
-		{"axes of a sweep", maxAxes},
-		{"values of an axis", maxValues},
-		{"combinations of a sweep", maxCells},
-	} {
-		rows = append(rows, []string{b.what, fmt.Sprint(b.most)})
-	}
-	return docpage.Table(rows)
 }
 
 type object = map[string]any

@@ -12,7 +12,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-var update = flag.Bool("update", false, "write what is said now into testdata, schema.json and sim/scenarios.md")
+var update = flag.Bool("update", false, "write what is said now into testdata and schema.json")
 
 // A golden file is a list of entries: "== what it is about", the input, and after "--" what is said
 // of it.

@@ -3,6 +3,7 @@ package debugpage_test
 import (
 	"context"
 	"html"
+	"log/slog"
 	"net/http"
 	"regexp"
 	"strings"
@@ -70,7 +71,7 @@ func TestPageSaysHowEachPolicyCounts(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			g := testgroup.New(t, remote.NewMemory(), nil)
+			g := testgroup.New(t, remote.NewMemory(), &tiered.Options{Budget: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 			c.policy.Name = name
 			fatal.Get(g.NewLimiter(c.policy))(t)
 			_, page := get(t, g, nil, http.MethodGet, "/")
@@ -103,7 +104,7 @@ func TestPageSaysWhyAKeyIsRefused(t *testing.T) {
 		}
 		_, page := get(t, g, nil, http.MethodGet, "/")
 		if by, blocked := cell(page, "By the limit"), cell(page, "Blocked"); by != "3 2 per day" || blocked != "–" ||
-			cell(page, "Refused") != "3" {
+			cell(page, "Refused") != "3 60 % of requests" {
 			t.Errorf("refused %q, blocked %q", by, blocked)
 		}
 		shut := testgroup.NewLimiter(t, g, tiered.Policy{Name: "shut", Limit: tiered.Blocked()})

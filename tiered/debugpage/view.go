@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -22,8 +24,8 @@ type view struct {
 	Unhealthy int // nodes whose breaker is not closed
 	Nodes     []node
 	Policies  []row
-	Events    []tiered.Event // newest first
-	Found     *found         // the key that somebody looks for, or nil
+	Events    []event // newest first
+	Found     *found  // the key that somebody looks for, or nil
 }
 
 type node struct {
@@ -36,6 +38,33 @@ type row struct {
 	Shadow                       bool
 	tiered.PolicyStats
 	Keys []key
+}
+
+// Settled says what was corrected after the decision, "" if nothing was.
+func (r row) Settled() string {
+	var all []string
+	if n := r.Costs.Charged; n > 0 {
+		all = append(all, count(n)+" charged")
+	}
+	if n := r.Costs.Refunded; n > 0 {
+		all = append(all, count(n)+" given back")
+	}
+	if n := r.Costs.Forgiven; n > 0 {
+		all = append(all, count(n)+" forgiven")
+	}
+	return strings.Join(all, ", ")
+}
+
+// Share is the part of the requests that were refused.
+func (r row) Share() string {
+	percent := 100 * float64(r.Requests.Refused) / float64(max(r.Requests.Refused+r.Requests.Allowed, 1))
+	switch {
+	case percent > 0 && percent < 0.1:
+		return "under 0.1 % of requests"
+	case percent > 99.9 && percent < 100:
+		return "over 99.9 % of requests"
+	}
+	return strconv.FormatFloat(math.Round(percent*10)/10, 'f', -1, 64) + " % of requests"
 }
 
 // Admitted returns all admitted tokens, with Redis or without it.
@@ -77,8 +106,12 @@ func (p *page) view(every int) view {
 			continue
 		}
 		policy, s := l.Policy(), v.Stats.Policies[name]
+		limit := limitOf(policy)
+		if len(policy.Plans) == 0 && l.Carries(defaults.Module{}) {
+			limit += ", or what the request carries"
+		}
 		r := row{
-			Name: policy.Name, Limit: limitOf(policy) + standingOf(policy, s, v.Standing.Fraction, v.Standing.Members), Shadow: policy.Shadow,
+			Name: policy.Name, Limit: limit + standingOf(policy, s, v.Standing.Fraction, v.Standing.Members), Shadow: policy.Shadow,
 			FailMode: policy.FailMode.String(),
 			Lease:    leaseOf(policy.Lease, s.Leases.Direct), PolicyStats: s,
 		}
@@ -91,9 +124,48 @@ func (p *page) view(every int) view {
 		}
 		v.Policies = append(v.Policies, r)
 	}
-	v.Events = v.Recent
-	slices.Reverse(v.Events)
+	v.Events = eventsOf(v.Recent)
 	return v
+}
+
+// event is a line of the last events.
+type event struct {
+	tiered.Event
+	Opened int64     // times that a breaker opened, in this line
+	oldest time.Time // in this line
+}
+
+// For is how long the line is about.
+func (e event) For() time.Duration { return e.At.Sub(e.oldest) }
+
+// flapping is the longest pause between changes of a breaker that are one line.
+const flapping = time.Minute
+
+// eventsOf returns a line for each event, the newest first, and one for the changes of a breaker
+// that follow each other: it tells of the newest state, and of how often the breaker opened.
+func eventsOf(recent []tiered.Event) (all []event) {
+	last := map[string]int{} // the line of a node's breaker
+	for _, e := range slices.Backward(recent) {
+		breaker := e.What == "open" || e.What == "closed" || e.What == "probing"
+		i, ok := last[e.Node]
+		if !breaker || !ok || all[i].oldest.Sub(e.At) > flapping {
+			if breaker {
+				last[e.Node] = len(all)
+			}
+			all = append(all, event{e, 1, e.At})
+			continue
+		}
+		line := &all[i]
+		if line.oldest, line.Count = e.At, 0; e.What == "closed" { // the one before is of another outage
+			line.Opened++
+		}
+		if line.Class == "" && e.What == "open" {
+			if line.Class = e.Class; line.What == "probing" {
+				line.What = "open"
+			}
+		}
+	}
+	return all
 }
 
 // name returns a key as it is shown: hashed, or cut to maxName bytes and quoted if it needs quotes.
@@ -177,7 +249,8 @@ func period(d time.Duration) string {
 	case 24 * time.Hour:
 		return "day"
 	}
-	return d.String()
+	_, text, _ := strings.Cut(tiered.Per(1, d).String(), "/")
+	return text
 }
 
 func leaseOf(l tiered.Lease, direct bool) string {

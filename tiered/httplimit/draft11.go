@@ -24,8 +24,8 @@ const (
 //	RateLimit-Policy: "user";q=200;w=2, "ip";q=1000;w=60, "ip#2";q=9000;w=3600
 //	RateLimit: "user";r=57;t=1
 //
-// with an item for each known limit of each policy that applied, and one for the limit that
-// decided. An outer middleware may have written the fields before: a List may span several lines.
+// with an item for each known limit of each policy that applied and is told, and one for the limit
+// that decided. An outer middleware may have written the fields before: a List may span several lines.
 //
 // q is the burst, and w the seconds in which it is refilled. For a window they are its tokens and
 // its length. r is what is left, and t the seconds in which r is refilled, at the mean rate for a
@@ -44,13 +44,13 @@ func writeDraft11(h http.Header, uses []rules.Use, d *tiered.Decision, retry int
 	}
 	var decided *rules.Use
 	for i := range uses {
-		p := uses[i].Limiter.Policy()
+		p := uses[i].Policy()
 		if p.Name == d.Policy {
 			decided = &uses[i]
 		}
 		switch {
-		case p.Shadow:
-		case p.PerKey != nil || uses[i].Carries(&p): // the limit is known only for the key that decided
+		case !uses[i].Tells():
+		case p.PerKey != nil || uses[i].Carries(p): // the limit is known only for the key that decided
 			if l, ok := uses[i].Limiter.LimitOf(*d); ok && p.Name == d.Policy {
 				item(p.Name, l)
 			}

@@ -15,5 +15,5 @@ func WriteFields(h http.Header, o Options, l *tiered.Limiter, d tiered.Decision)
 	if l != nil {
 		uses = []rules.Use{{Limiter: l, Key: "k", Cost: 1}}
 	}
-	(&limit{Options: o, names: o.Headers.names()}).headers(h, uses, &d)
+	(&limit{Options: o, names: o.Headers.names()}).headers(h, uses, &d, nil)
 }

@@ -89,8 +89,9 @@ func (s Headers) write(h http.Header, names fieldNames, d *tiered.Decision, atSe
 // one second.
 const retryUnavailable = time.Second
 
-// headers writes the fields for a Decision that a limit made.
-func (l *limit) headers(h http.Header, uses []rules.Use, d *tiered.Decision) {
+// headers writes the fields for a Decision that a limit made. each has those of the uses, if that
+// is needed.
+func (l *limit) headers(h http.Header, uses []rules.Use, d *tiered.Decision, each []tiered.Decision) {
 	retry := int64(0)
 	if !d.Allowed {
 		if after, ok := retryAfter(d); ok {
@@ -98,19 +99,23 @@ func (l *limit) headers(h http.Header, uses []rules.Use, d *tiered.Decision) {
 			h[fieldRetry] = []string{strconv.FormatInt(retry, 10)}
 		}
 	}
-	if !rules.Counted(d) || rules.Shadowed(uses, d) {
+	told := rules.Told(uses, d, each)
+	if told == nil {
 		return
 	}
-	l.Headers.write(h, l.names, d, l.Headers.ResetUnix && endsAtSecond(uses, d))
+	if told != d { // what refused is hidden
+		retry = 0
+	}
+	l.Headers.write(h, l.names, told, l.Headers.ResetUnix && endsAtSecond(uses, told))
 	if l.IETFDraft11 {
-		writeDraft11(h, uses, d, retry)
+		writeDraft11(h, uses, told, retry)
 	}
 }
 
 // endsAtSecond reports whether the policy of d has calendar windows of whole seconds.
 func endsAtSecond(uses []rules.Use, d *tiered.Decision) bool {
 	for i := range uses {
-		if p := uses[i].Limiter.Policy(); p.Name == d.Policy {
+		if p := uses[i].Policy(); p.Name == d.Policy {
 			return !p.Limit.Calendar.IsZero() || p.Calendar && p.Limit.Per%time.Second == 0
 		}
 	}

@@ -73,7 +73,7 @@ func (l *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		return
 	}
 	if d := in.Take(r.Context()); !d.Allowed {
-		l.headers(w.Header(), nil, &d)
+		l.headers(w.Header(), nil, &d, nil)
 		l.refuse(w, r, Refusal{Decision: d, AtOnce: d.Reason == tiered.Limited})
 		return
 	}
@@ -85,13 +85,14 @@ func (l *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	if len(uses) == 0 {
 		if least := rules.Tightest(r.Context(), free); least.Reason != tiered.Unknown {
 			least.Allowed = true // the request passes
-			l.headers(w.Header(), free, &least)
+			l.headers(w.Header(), free, &least, nil)
 		}
 	} else {
-		t = rules.Take(r.Context(), uses)
-		l.headers(w.Header(), uses, &t.Decision)
+		var each []tiered.Decision
+		t, each = rules.Take(r.Context(), uses)
+		l.headers(w.Header(), uses, &t.Decision, each)
 		if !t.Allowed {
-			l.refuse(w, r, Refusal{Decision: t.Decision})
+			l.refuse(w, r, Refusal{Decision: t.Decision, unnamed: rules.Hides(uses, &t.Decision)})
 			return
 		}
 	}

@@ -50,6 +50,11 @@ type Rule struct {
 
 	// Skip lets a request pass the rule uncounted. nil skips none.
 	Skip func(*http.Request) bool
+
+	// Hidden keeps the limit out of the fields of Options.Headers and IETFDraft11, which then tell
+	// of the other rules: a limit of addresses, say, is nothing that a user can plan by. A request
+	// that it refuses has Retry-After all the same. A policy with Shadow is always hidden.
+	Hidden bool
 }
 
 // Options are the options of a middleware. A nil *Options, and each zero field, means the default.
@@ -117,7 +122,7 @@ func fill(list []Rule, o *Options) (f Options, counted []rules.Rule[*http.Reques
 	for i, r := range list {
 		counted = append(counted, rules.Rule[*http.Request]{
 			Limiter: r.Limiter, AtOnce: r.AtOnce, Key: r.Key.key, Missing: rules.Missing(r.Missing), Cost: r.Cost, Plan: r.Plan, Limit: r.Limit,
-			Skip: r.Skip, Settles: f.Settle, Number: i,
+			Skip: r.Skip, Settles: f.Settle, Hidden: r.Hidden, Number: i,
 		})
 	}
 	var all []error

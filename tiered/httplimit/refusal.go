@@ -16,6 +16,8 @@ type Refusal struct {
 
 	AtOnce bool // all places of the key are taken, by requests that run
 
+	unnamed bool // the limit is hidden
+
 	KeyError error // what the function of [KeyFunc] says is wrong with the request; otherwise nil
 }
 
@@ -112,7 +114,7 @@ func (r Refusal) writeProblem(w http.ResponseWriter, named bool) {
 	switch r.Status {
 	case http.StatusTooManyRequests:
 		p.Type, p.Title = problemTypes+"quota-exceeded", "Quota exceeded"
-		if named {
+		if named && !r.unnamed {
 			p.Violated = []string{r.limit()}
 		}
 	case http.StatusServiceUnavailable:

@@ -56,7 +56,7 @@ func build(route Route, others []Limit, g *tiered.Group, o *httplimit.Options) (
 			continue
 		}
 		b.named = b.named || slices.ContainsFunc(l.Key, func(k Key) bool { return k.Kind == "path" || k.Kind == "route" })
-		rule := httplimit.Rule{Key: httpKey(l.Key), Missing: l.Missing}
+		rule := httplimit.Rule{Key: httpKey(l.Key), Missing: l.Missing, Hidden: l.Hidden}
 		if rule.Limiter, rule.AtOnce, err = l.Limiters(g); err != nil {
 			return b, err
 		}

@@ -79,6 +79,7 @@ http:
         key: header X-User
         missing: refuse
         cost: 1
+        hidden: false
   - match: /plans/
     limits:
       - policy: f
@@ -154,6 +155,7 @@ func TestFilesThatDifferInOneField(t *testing.T) {
 		{"key: header X-User", "key: ip", ""},
 		{"missing: refuse", "missing: together", ""},
 		{"missing: refuse", "missing: exempt", ""},
+		{"hidden: false", "hidden: true", ""},
 		{"cost: 1", "cost: 7", ""},
 		{"cost: 1", "cost: 0", ""},
 		{"cost: 1", "cost: 40", ""},

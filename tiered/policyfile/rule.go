@@ -27,6 +27,7 @@ type Limit struct {
 	Missing httplimit.Missing // what happens without a key
 	Cost    int64             // tokens, 0 or more
 	Plan    Key               // where the name of the request's plan is; zero is nowhere
+	Hidden  bool              // clients are not told of it, see httplimit.Rule
 }
 
 // Key is a part of what a request or a call counts for.
@@ -126,6 +127,11 @@ func (r *reader) limitOf(path string, n *yaml.Node, w words, check func(Key) err
 			}
 		}},
 		{"missing", func(path string, n *yaml.Node) { l.Missing, _ = parsed(r, path, n, word(missings)) }},
+		{"hidden", func(path string, n *yaml.Node) {
+			if l.Hidden, _ = parsed(r, path, n, boolean); l.Hidden && enters && !counts {
+				r.Bad(n, "%s is true without policy: must be left out, because no field tells of places", path)
+			}
+		}},
 		{"cost", func(path string, n *yaml.Node) {
 			switch l.Cost, _ = parsed(r, path, n, whole); {
 			case enters && !counts:

@@ -80,6 +80,9 @@ func limitsText(limits []Limit) *yaml.Node {
 		if l.Plan.Kind != "" {
 			n.Content = append(n.Content, yamlWord("plan"), yamlText(l.Plan.String()))
 		}
+		if l.Policy != "" {
+			n.Content = append(n.Content, yamlWord("hidden"), yamlValue(l.Hidden))
+		}
 		n.Style = yaml.FlowStyle
 		all.Content = append(all.Content, n)
 	}

@@ -24,12 +24,12 @@ func TestFileIsPrintedInFull(t *testing.T) {
 	for _, want := range []string{
 		"max_debt: 2000\n", "max_debt: 0 # one burst\n", "      mallory: blocked\n", "      internal-batch-: 10/s burst 20\n",
 		"standing: off\n", "    plans:\n      pro: 1000/min burst 2000\n      staff: unlimited\n",
-		"missing: next, cost: 1, plan: header X-Plan}\n", "{policy: per-address, key: ip 24 56, missing",
+		"missing: next, cost: 1, plan: header X-Plan, hidden: false}\n", "{policy: per-address, key: ip 24 56, missing",
 		"    address: forwarded-for 10.0.0.0/8 fd00::/8\n    ranges:\n      10.0.0.0/8: unlimited\n      2001:db8::1: unlimited\n" +
 			"      198.51.100.0/24: mails\n", "    address: ip\n    ranges:\n      10.0.0.0/8: unlimited\n", "calendar: true\n", "also: [5000/h]\n", "fail_mode: local\n",
 		"lease: {size: 0, period: 250ms} # the size follows demand\n", "lease: {size: none, period: 250ms}\n",
 		"  # POST, any host, /api/mails/{tenant}, however the URL is spelled\n  - match: POST /api/mails/{tenant}\n",
-		"{policy: mails, key: [ip, path tenant], missing: together, cost: 2}\n", "missing: refuse, cost: 1}\n",
+		"{policy: mails, key: [ip, path tenant], missing: together, cost: 2, hidden: false}\n", "missing: refuse, cost: 1, hidden: false}\n",
 		"'forwarded-for 10.0.0.0/8 fd00::/8'", "    preflights: limit\n",
 	} {
 		if !strings.Contains(printed, want) {

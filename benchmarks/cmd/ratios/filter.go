@@ -12,18 +12,20 @@ import (
 // said is what the tests of a module have printed.
 type said struct {
 	claims, misses int
-	rest           strings.Builder // all but the claims
+	values         map[string]float64 // by the names of claims
+	rest           strings.Builder    // all but the claims
 }
 
 // filter reads what tests print, and copies the lines that are claims, each as it comes.
 func filter(r io.Reader, claims io.Writer) *said {
-	s := &said{}
+	s := &said{values: map[string]float64{}}
 	for in := bufio.NewReader(r); ; {
 		text, err := in.ReadString('\n')
 		line := strings.TrimSuffix(text, "\n")
 		if l, ok := ratio.Parse(line); ok {
 			fmt.Fprintln(claims, line)
 			s.claims++
+			s.values[l.Name] = l.Value
 			if !l.Holds() {
 				s.misses++
 			}

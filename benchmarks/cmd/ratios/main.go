@@ -3,12 +3,13 @@
 //
 // It is run in the directory of the benchmarks module. Lines go to the standard output as they
 // come, and nothing else does; what the tests of a module say besides goes to the standard error
-// when one of them fails. It ends with 1 on a MISS, on a test that fails, and when a module has no
-// line.
+// when one of them fails. It writes what some of them measured into the README (gains.go). It ends
+// with 1 on a MISS, on a test that fails, and when a module has no line.
 package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 )
@@ -18,6 +19,7 @@ var modules = []string{".", "..", "../contrib/prometheus", "../contrib/rls"}
 
 func main() {
 	failed := false
+	values := map[string]float64{}
 	for _, dir := range modules {
 		s, err := measure(dir)
 		if err != nil {
@@ -27,6 +29,11 @@ func main() {
 			fmt.Fprintf(os.Stderr, "ratios: no line comes from the tests in %s\n", dir)
 		}
 		failed = failed || err != nil || s.misses > 0 || s.claims == 0
+		maps.Copy(values, s.values)
+	}
+	if err := writeGains("../README.md", values); err != nil {
+		fmt.Fprintf(os.Stderr, "ratios: the README's table is as it was: %v\n", err)
+		failed = true
 	}
 	if failed {
 		os.Exit(1)

@@ -167,7 +167,7 @@ func (s *Server) limits(all, others []policyfile.Limit) (*grpclimit.Server, erro
 }
 
 func ruleOf(l policyfile.Limit, limiter *tiered.Limiter) grpclimit.Rule {
-	rule := grpclimit.Rule{Limiter: limiter, Key: keyOf(l.Key), Missing: missing[l.Missing]}
+	rule := grpclimit.Rule{Limiter: limiter, Key: keyOf(l.Key), Missing: missing[l.Missing], Hidden: l.Hidden}
 	if l.Plan.Kind != "" {
 		rule.Plan = func(ctx context.Context, _ grpclimit.Call) string {
 			return strings.TrimSpace(canonical.First(metadata.ValueFromIncomingContext(ctx, l.Plan.Name)))

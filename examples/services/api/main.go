@@ -1,4 +1,5 @@
-// Api is an HTTP service whose limits come from a file, with metrics and health.
+// Api is an HTTP service whose limits come from a file: plans, a quota per month, a limit by
+// address, and how many requests of a user run at once. It has metrics, readiness and a test.
 //
 //	go run ./api -policies api/policies.yaml
 //	curl -H 'Authorization: Bearer ann' localhost:8080/api/hello
@@ -40,15 +41,18 @@ func main() {
 	}
 }
 
+func api() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	return mux
+}
+
 func serve(ctx context.Context, group *tiered.Group, addr, operators, policies string) error {
 	watcher, err := policyfile.Watch(policies, group, nil)
 	if err != nil {
 		return err
 	}
 	defer watcher.Close()
-
-	api := http.NewServeMux()
-	api.HandleFunc("GET /api/hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
 
 	page, err := debugpage.New(group, nil)
 	if err != nil {
@@ -67,7 +71,7 @@ func serve(ctx context.Context, group *tiered.Group, addr, operators, policies s
 		defer stop() // a port that is taken ends the program
 		failed <- service.ServeHTTP(ctx, &http.Server{Addr: operators, Handler: look})
 	}()
-	err = service.ServeHTTP(ctx, &http.Server{Addr: addr, Handler: watcher.Middleware(api)})
+	err = service.ServeHTTP(ctx, &http.Server{Addr: addr, Handler: watcher.Middleware(api())})
 	stop()
 	return errors.Join(err, <-failed)
 }

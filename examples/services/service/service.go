@@ -26,7 +26,7 @@ func Run(redis string, processes int, serve func(context.Context, *tiered.Group)
 	if redis == "" {
 		slog.Warn("there is no -redis: this process limits alone")
 	} else {
-		r, err := remote.Open(redis, nil)
+		r, err := remote.Open(redis, &remote.RedisOptions{Logger: slog.Default()})
 		if err != nil {
 			return err
 		}

@@ -61,8 +61,8 @@ func TestEveryAlgorithm(t *testing.T) {
 				knows(page.path, func() error { return says(page.path, page.place, page.text) })
 			}
 			for word := range strings.FieldsSeq(a.String()) {
-				knows("README.md", func() error {
-					return says("README.md", `(?m)^\| \*\*tiered-limiter\*\* .*$`, word)
+				knows("docs/peers.md", func() error {
+					return says("docs/peers.md", `(?m)^\| \*\*tiered-limiter\*\* .*$`, word)
 				})
 			}
 			if a.Has(lua.NamesPer) {

@@ -316,7 +316,8 @@ func (s settings) store() (remote.Store, func() error, error) {
 		log.Warn("REDIS_URL is not set: each process counts by itself, and forgets its counts at its end")
 		return remote.NewMemory(), func() error { return nil }, nil
 	}
-	o := &remote.RedisOptions{Prefix: s.Prefix}
+	level, _ := s.level()
+	o := &remote.RedisOptions{Prefix: s.Prefix, Logger: s.logger(level)}
 	if strings.HasPrefix(address, "rediss") { // it changes nothing without TLS
 		if o.TLS, err = s.redisTLS(); err != nil {
 			return nil, nil, err

@@ -158,10 +158,11 @@ const (
 	untold     = "it does not tell a handler that the client has gone"
 )
 
-// Rows are the table. docs/http.md shows it.
+// Rows are the table. docs/http.md says that all of it works, and shows what does not.
 var Rows = []Row{
 	{"An admitted request has the handler's answer, and the fields", nil, admitted},
 	{"A refused request gets 429 and Retry-After, and runs no handler", nil, refused},
+	{"A hidden rule refuses too, and the fields tell of the others", nil, hidden},
 	{"A middleware outside sees the status of each answer, and that there is one", nil, statusOutside},
 	{"A middleware outside gets the error that the handler returned", noErrors, errorOutside},
 	{"What a middleware outside has stored reaches the handler", nil, stored},
@@ -185,12 +186,16 @@ var Rows = []Row{
 	{"A request has a place of `AtOnce` while its handler runs, also if that panics", nil, heldPlace},
 }
 
-// Markdown is the table as docs/http.md shows it. Each reason has a number.
+// Markdown is the table as docs/http.md shows it: the rows that a framework cannot do. Each reason
+// has a number.
 func Markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| | %s |\n|%s\n", strings.Join(Frameworks, " | "), strings.Repeat("---|", 1+len(Frameworks)))
 	var reasons []string
 	for _, r := range Rows {
+		if len(r.Cannot) == 0 {
+			continue
+		}
 		fmt.Fprintf(&b, "| %s |", r.Name)
 		for _, f := range Frameworks {
 			why := r.Cannot[f]

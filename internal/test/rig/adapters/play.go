@@ -54,6 +54,24 @@ func refused(p *player) {
 	}
 }
 
+func hidden(p *player) {
+	all := httplimit.Rule{Limiter: p.limiter("all", tiered.PerHour(2)), Key: httplimit.Method(), Missing: httplimit.Refuse, Hidden: true}
+	p.start(App{
+		Rules:   []httplimit.Rule{perUser(p.limiter("api", tiered.PerHour(9))), all},
+		Handler: func(Request) error { return nil },
+	})
+	for i, want := range []struct {
+		left, retry string
+		status      int
+	}{{"8", "", http.StatusOK}, {"7", "", http.StatusOK}, {"7", "1800", http.StatusTooManyRequests}} {
+		a := p.get("ann")
+		if a.status != want.status || a.header.Get("X-RateLimit-Limit") != "9" || a.header.Get("X-RateLimit-Remaining") != want.left ||
+			a.header.Get("Retry-After") != want.retry {
+			p.Errorf("request %d: %+v, want %+v", i, a, want)
+		}
+	}
+}
+
 func statusOutside(p *player) {
 	p.start(App{Rules: []httplimit.Rule{perUser(p.limiter("api", tiered.PerHour(1)))}, Handler: func(r Request) error {
 		r.Answer(http.StatusUnauthorized, "x")

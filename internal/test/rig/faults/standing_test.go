@@ -59,6 +59,10 @@ func (f *standingFleet) until(what string, some fleet.Fleet, ready func(fleet.Re
 			return time.Now()
 		}
 	}
+	reports, _ := f.look(some)
+	for _, r := range reports {
+		f.Logf("%+v, %+v: %s", r.Stats.Standing, r.Stats.Policies["over"].Standing, r.Log)
+	}
 	f.Fatalf("%s: not within two minutes", what)
 	return time.Time{}
 }
@@ -224,6 +228,118 @@ func TestStandingSharesWithAnOldProcessAndAFailover(t *testing.T) {
 	}
 	t.Logf("shares in use after %v, old process noticed after %v, shares used again after %v, promoted after %v; lag %v",
 		joined.Sub(began), noticed.Sub(joined), again.Sub(leaving), up.Sub(cut), lag)
+}
+
+// TestStandingSharesOfAFleetThatGrows runs a fleet of real processes whose requests have plans that
+// take turns: 4, 12 and 30 of them, and 4 again. Meanwhile two are killed, one is frozen for longer
+// than a right, the table is lost, one deploy makes the part larger, one lowers a limit, and one
+// turns the shares off. No key has more than the largest limit that it had, at any time.
+func TestStandingSharesOfAFleetThatGrows(t *testing.T) {
+	if *which == "quick" {
+		t.Skip("five minutes of real time: make faults")
+	}
+	t.Parallel()
+	server := redistest.Start(t)
+	loads := func(parts, tokens int64) []fleet.Load {
+		policy := tiered.Policy{
+			FailMode: tiered.FailClosed, Standing: float64(parts) / 8, Limit: tiered.PerSecond(tokens).WithBurst(200),
+			Plans: map[string]tiered.Limit{"small": tiered.PerSecond(50).WithBurst(100)},
+		}
+		load := func(name string, offer float64, asks ...string) fleet.Load {
+			p := policy
+			p.Name = name
+			return fleet.Load{Policy: p, Offer: offer, Asks: asks, Workers: 2}
+		}
+		return []fleet.Load{load("rare", 1), load("over", 25), load("turns", 20, "", "small"), load("near", 4, "small")}
+	}
+	f := &standingFleet{T: t, job: fleet.Job{URL: server.URL(), Loads: loads(1, 100)}}
+	used := func(part float64) func(fleet.Report) bool {
+		return func(r fleet.Report) bool {
+			return r.Stats.Standing.Fraction > part && r.Stats.Policies["over"].Standing.Outside == 0
+		}
+	}
+	began := time.Now()
+	spent := func(what string, some fleet.Fleet) {
+		t.Helper()
+		_, before := f.look(some)
+		time.Sleep(3 * time.Second)
+		_, after := f.look(some)
+		t.Logf("%v: %s: %d tokens of shares in 3 s", time.Since(began).Round(time.Second), what, after-before)
+		if after == before {
+			t.Errorf("%s: no share was used", what)
+		}
+	}
+	f.start(4)
+	f.until("the shares begin", f.all, used(0.2))
+	time.Sleep(10 * time.Second)
+	spent("4 processes", f.all[:4])
+	f.start(8)
+	time.Sleep(20 * time.Second)
+	spent("12 processes", f.all[:12])
+	for _, m := range f.all[2:4] {
+		m.Kill()
+	}
+	f.start(20)
+	frozen := f.all[4]
+	frozen.Pause()
+	froze := time.Now()
+	time.Sleep(45 * time.Second) // one in eight of 200 tokens is for 24 processes, so 30 give their shares up
+	_, before := f.look(f.all[5:32])
+	time.Sleep(3 * time.Second)
+	if _, after := f.look(f.all[5:32]); after != before {
+		t.Errorf("the shares of 30 processes admitted %d tokens", after-before)
+	}
+	names, err := server.Client().Keys(t.Context(), "*st1").Result()
+	if err != nil || len(names) != 1 || server.Client().Del(t.Context(), names...).Err() != nil {
+		t.Fatalf("tables %v, %v", names, err)
+	}
+	time.Sleep(5 * time.Second)
+
+	// A deploy that makes the part larger, and the fleet small again.
+	f.job.Loads = loads(4, 100)
+	f.start(4)
+	time.Sleep(5 * time.Second)
+	old := append(f.all[:2:2], f.all[5:32]...)
+	for _, r := range old.Stop() {
+		if !strings.Contains(r.Log, "too many processes") {
+			t.Errorf("a process of 30 says nothing of it: %s", r.Log)
+		}
+	}
+	time.Sleep(max(0, 70*time.Second-time.Since(froze))) // longer than a right
+	frozen.Resume()
+	time.Sleep(5 * time.Second)
+	frozen.Stop()
+	members := f.all[len(f.all)-4:]
+	f.until("the larger part", members, used(0.1))
+	time.Sleep(20 * time.Second)
+	spent("half of the limit", members)
+
+	// One that lowers a limit, and one that turns the shares off.
+	f.job.Loads = loads(4, 80)
+	f.start(2)
+	members[:2].Stop()
+	time.Sleep(5 * time.Second)
+	f.job.Loads = loads(0, 80)
+	f.start(4)
+	time.Sleep(5 * time.Second)
+	rest := append(members[2:4:4], f.all[len(f.all)-6:len(f.all)-4]...)
+	rest.Stop()
+	time.Sleep(20 * time.Second)
+	last := f.all[len(f.all)-4:]
+	if _, taken := f.look(last); taken > 0 {
+		t.Errorf("shares that nobody wants admitted %d tokens", taken)
+	}
+	f.all.Stop()
+	for _, l := range loads(1, 100) {
+		if l.Name == "near" { // its plan is the small one
+			l.Limit = l.Plans["small"]
+		}
+		over := f.over(l, began, time.Now())
+		t.Logf("%s: over-admission %.1f", l.Name, over)
+		if over > 0 {
+			t.Errorf("%s: %.1f tokens over the limit", l.Name, over)
+		}
+	}
 }
 
 // standingLoads are what each of n processes offers: keys far below their limit, near it and at

@@ -48,11 +48,12 @@ type Load struct {
 	Surges bool    // most of them within 0.8 of each 2 s, so that the bucket and the leases fill up in between
 	Moves  int     // this many processes take turns: each offers 0.8 of the whole load for a second; 0 and 1 mean no turns
 
-	Key     string  // of every request; "shared" when empty
-	Keys    int64   // the number of keys to draw from, instead of one; -1 means a new key for each request
-	Most    int64   // requests, after which the load ends; 0 is no end
-	Workers int     // how many requests at once; 0 is 4
-	Cancel  float64 // part of the requests whose context is canceled within 2 ms
+	Asks    []string // plans that requests have, drawn; none is no plan
+	Key     string   // of every request; "shared" when empty
+	Keys    int64    // the number of keys to draw from, instead of one; -1 means a new key for each request
+	Most    int64    // requests, after which the load ends; 0 is no end
+	Workers int      // how many requests at once; 0 is 4
+	Cancel  float64  // part of the requests whose context is canceled within 2 ms
 }
 
 // openStore makes the store, over connections of the child's network, and what closes it and the
@@ -125,7 +126,11 @@ func (w *carrier) one(random *rand.Rand) {
 	}
 	key := w.key(random)
 	before := time.Now().UnixNano()
-	d := w.limiter.Allow(ctx, key)
+	asked := w.limiter.For(key)
+	if len(w.Asks) > 0 {
+		asked = asked.WithPlan(w.Asks[random.IntN(len(w.Asks))])
+	}
+	d := asked.Allow(ctx)
 	r := Record{Before: before, After: time.Now().UnixNano(), Allowed: d.Allowed, Reason: d.Reason}
 	_, _ = w.out.Write(r.bytes())
 }

@@ -5,11 +5,15 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
+
+// patient is the Budget of a test that does not say one: a busy machine is no outage.
+const patient = 5 * time.Second
 
 // New returns a Group on a store with these policies. It is closed at the end of the test. Without
 // options it logs nothing.
@@ -17,6 +21,11 @@ func New(t testing.TB, store remote.Store, o *tiered.Options, policies ...tiered
 	t.Helper()
 	if o == nil {
 		o = &tiered.Options{Logger: slog.New(slog.DiscardHandler)}
+	}
+	if o.Budget == 0 {
+		with := *o
+		with.Budget = patient
+		o = &with
 	}
 	g := fatal.Get(tiered.NewGroup(store, o))(t)
 	t.Cleanup(func() { _ = g.Close(context.Background()) })
