@@ -141,7 +141,7 @@ rls-bench: ## the service for Envoy beside envoyproxy/ratelimit: same answers, w
 	@$(REDIS)
 	@$(ENVOY)
 	cd contrib/rls && TIERED_TEST_RLS_BENCH=1 TIERED_TEST_ENVOY="$(TIERED_TEST_ENVOY)" go test -count=1 -timeout 20m -v \
-		-run 'TestTheirTests|TestTheirSettings|TestBehaviorOfBoth|TestRatios|TestThroughEnvoy' ./bench
+		-run 'TestTheirTests|TestPanels|TestBehaviorOfBoth|TestRatios|TestThroughEnvoy' ./bench
 
 # RECORD=1 writes what Envoy Gateway sends into contrib/rls/cmd/tieredd/testdata, which the tests without it play.
 gateway: ## tieredd under a real Envoy Gateway, which it builds once into the user's cache: half a minute, and fifteen to build
@@ -176,7 +176,7 @@ lint: ## golangci-lint over all modules: two to three minutes, and two more when
 	done; exit $$failed
 
 # growth   docs/internals/performance.md: how the cost grows with processes, keys and lease size; under four minutes
-# envoy    docs/service-operate.md: the service and envoyproxy/ratelimit behind a real Envoy; five minutes
+# envoy    contrib/rls/bench/README.md: the service and envoyproxy/ratelimit behind a real Envoy; five minutes
 # images   docs/images: the page of tiersim run, light, dark and on a phone, and the drawing of the fail modes; half a minute
 # fail-modes  docs/images/fail-modes.svg alone, which needs no browser; the same bytes each time
 # browser  writes pictures into build only: looks at pages of runs and at the debug page in chromium; under two minutes
@@ -191,7 +191,7 @@ define page-envoy
 @$(REDIS)
 @$(ENVOY)
 cd contrib/rls && TIERED_TEST_RLS_BENCH=1 TIERED_TEST_ENVOY="$(TIERED_TEST_ENVOY)" go test -count=1 -timeout 20m -v \
-	-run '^TestThroughEnvoy$$' ./bench -args -page $(CURDIR)/docs/service-operate.md
+	-run '^TestThroughEnvoy$$' ./bench -args -page $(CURDIR)/contrib/rls/bench/README.md
 endef
 
 define page-images

@@ -37,6 +37,8 @@ func (s *Service) answer(r *pb.RateLimitRequest, checks []check) *pb.RateLimitRe
 	}
 	if refused = refused || quotas > 0 && quotas == usedUp; refused && !s.options.Shadow {
 		out.OverallCode = pb.RateLimitResponse_OVER_LIMIT
+	} else if refused {
+		s.options.Statistics.ShadowedCall()
 	}
 	s.calls.answered(out.OverallCode, checks)
 	if s.options.Metadata {

@@ -6,8 +6,11 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
+	health "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls/statistics"
 )
 
 // Calls are counts of calls by their outcome, as Envoy counts them: each is in one field.
@@ -76,13 +79,34 @@ func (s *Service) StatsHandler() stats.Handler { return refusals{s} }
 
 type refusals struct{ s *Service }
 
-func (refusals) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+type otherMethod struct{} // the key of the statistics.Method of a call, unless it is ShouldRateLimit
+
+func (refusals) TagRPC(ctx context.Context, call *stats.RPCTagInfo) context.Context {
+	switch call.FullMethodName {
+	case pb.RateLimitService_ShouldRateLimit_FullMethodName:
+		return ctx // nearly all: it costs nothing
+	case health.Health_Check_FullMethodName:
+		return context.WithValue(ctx, otherMethod{}, statistics.Check)
+	}
+	return context.WithValue(ctx, otherMethod{}, statistics.Method(-1))
+}
+
 func (refusals) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 func (refusals) HandleConn(context.Context, stats.ConnStats)                       {}
 
-func (r refusals) HandleRPC(_ context.Context, event stats.RPCStats) {
+func (r refusals) HandleRPC(ctx context.Context, event stats.RPCStats) {
 	end, ok := event.(*stats.End)
-	if !ok || end.Error == nil {
+	if !ok {
+		return
+	}
+	if to := r.s.options.Statistics; to != nil {
+		method, other := ctx.Value(otherMethod{}).(statistics.Method)
+		if !other {
+			method = statistics.ShouldRateLimit
+		}
+		to.Call(method, end.EndTime.Sub(end.BeginTime))
+	}
+	if end.Error == nil {
 		return
 	}
 	switch is := status.Convert(end.Error); is.Code() {

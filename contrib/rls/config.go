@@ -48,6 +48,8 @@ type domain struct {
 // node is a descriptor of a tree, or the root of a domain.
 type node struct {
 	key       string
+	in        *node            // nil for the root
+	valued    bool             // value_to_metric: names of statistics have the value of the descriptor
 	children  map[string]*node // by key, or by key_value
 	wildcards []wildcard       // among the children, in the order of the file
 	rule      *rule            // nil if there is no limit here
@@ -87,6 +89,7 @@ type rule struct {
 	quota     bool
 	metadata  *structpb.Struct // for the answer, if the descriptor is within the limit
 	replaces  []string         // names of other rules that do not count if this one does
+	names     []namePart       // of statistics, if they have values of descriptors
 	fields    int              // that the file has of it
 
 	refusedCount *bool       // hits that are refused count; nil if the file does not say

@@ -246,7 +246,7 @@ func TestPolicyNamesDiffer(t *testing.T) {
 		rls.File{Name: "b.yaml", Text: []byte("domain: d.a\ndescriptors:\n- {key: b, " + limit + "}")}))(t)
 	s := newService(t, remote.NewMemory(), "domain: d", nil)
 	fatal.If(t, s.Use(c))
-	fatal.Get(s.ShouldRateLimit(t.Context(), behavior.Request("d | a=x limit=5/minute")))(t)
+	fatal.Get(s.ShouldRateLimit(t.Context(), behavior.Request("d | z=x limit=5/minute")))(t)
 	names := map[string]bool{}
 	for r := range s.Rules() {
 		if names[r.Policy] {

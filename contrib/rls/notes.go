@@ -35,8 +35,8 @@ const (
 	mostKeys  = 5   // in a line
 )
 
-// notes are what was said, and when. No note has a value of a descriptor: those are of clients, and
-// may be secrets.
+// notes are what was said, and when. But for the request log no line has a value of a descriptor:
+// those are of clients, and may be secrets.
 type notes struct {
 	said [kinds]atomic.Int64 // Unix nanoseconds
 	look atomic.Int64        // when a descriptor without a rule was last looked at
@@ -172,22 +172,46 @@ func keysOfChildren(nodes []*node) (keys []string) {
 	return keys
 }
 
-// debug logs what came, and which rule each descriptor met.
+// longestShown is the most that is shown of a value, in bytes.
+const longestShown = 128
+
+// shown lists the entries of a descriptor with their values or, with Options.HashKey, their hashes.
+// Nothing but the request log at LevelDebug has values.
+func (s *Service) shown(entries []*entry) string {
+	var all []string
+	for _, e := range entries {
+		value := s.Key(e.GetValue())
+		if len(value) > longestShown {
+			value = strings.ToValidUTF8(value[:longestShown], "") + "…"
+		}
+		all = append(all, printable(e.GetKey())+"="+printable(value))
+	}
+	return strings.Join(all, ", ")
+}
+
+// debug logs what came, which rule each descriptor met, and what was decided and why.
 func (s *Service) debug(ctx context.Context, r *pb.RateLimitRequest, checks []check) {
 	for i, d := range r.GetDescriptors() {
 		c := &checks[i]
-		rule := "none"
-		switch {
-		case c.limiter != nil && c.rule.policy.Name == "":
-			rule = "the limit that came with it"
-		case c.rule != nil && c.rule.unlimited:
-			rule = "unlimited"
-		case c.rule != nil && c.limiter == nil:
-			rule = "replaced by another"
-		case c.rule != nil:
-			rule = c.rule.policy.Name
+		is := c.status(s.now())
+		args := []any{
+			"domain", printable(r.GetDomain()), "descriptor", s.shown(d.GetEntries()), "rule", "none", "hits", c.hits, "code", is.GetCode(),
 		}
-		s.log.DebugContext(ctx, "a descriptor", "domain", printable(r.GetDomain()), "keys", keysOf(d.GetEntries()), "rule", rule,
-			"hits", c.hits, "code", c.status(s.now()).GetCode())
+		const rule = 5
+		switch {
+		case c.limiter != nil && c.counts == nil:
+			args[rule] = "the limit that came with it"
+		case c.rule != nil && c.rule.unlimited:
+			args[rule] = "unlimited"
+		case c.rule != nil && c.limiter == nil:
+			args[rule] = "replaced by another"
+		case c.rule != nil:
+			args[rule] = c.rule.path
+		}
+		if c.limiter != nil {
+			args = append(args, "limit", limitText(is.GetCurrentLimit()), "left", is.GetLimitRemaining(), "because", c.decision.Reason,
+				"decided", c.decision.Tier, "reset", is.GetDurationUntilReset().AsDuration())
+		}
+		s.log.DebugContext(ctx, "a descriptor", args...)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -105,26 +106,36 @@ func TestNotesAreBounded(t *testing.T) {
 	})
 }
 
-// At debug the log has what came and which rule it met, without a value.
-func TestDebugLog(t *testing.T) {
-	log, logger := notedLog(slog.LevelDebug)
-	s := newService(t, remote.NewMemory(), behavior.Config, &rls.Options{Logger: logger})
-	if _, err := s.ShouldRateLimit(t.Context(), behavior.Request("shop | user=secret +4 | admin=secret | user=secret limit=5/day | cheap=a | dear=a | quota=")); err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for line := range strings.Lines(log.String()) {
-		if rest, ok := strings.CutPrefix(line, `level=DEBUG msg="a descriptor" domain=shop `); ok {
-			got = append(got, strings.TrimSpace(rest))
+// At LevelDebug, and only there, a line for each descriptor tells who was refused by which rule,
+// and why. With HashKey it has no value.
+func TestRequestLog(t *testing.T) {
+	play := func(o *rls.Options) string {
+		log, logger := notedLog(slog.LevelDebug)
+		o.Logger = logger
+		s := newService(t, remote.NewMemory(), behavior.Config, o)
+		fatal.Get(s.ShouldRateLimit(t.Context(), behavior.Request("shop | user=ann +4 | admin=ann | user=ann limit=5/day | cheap=a | dear=a | quota= | tenant=a route=/a1")))(t)
+		var all []string
+		for line := range strings.Lines(log.String()) {
+			if rest, ok := strings.CutPrefix(line, `level=DEBUG msg="a descriptor" domain=shop `); ok {
+				all = append(all, regexp.MustCompile(`reset=[0-9hms]+\n`).ReplaceAllString(rest, "reset=…\n"))
+			}
 		}
+		return strings.Join(all, "")
 	}
-	want := []string{
-		"keys=(user) rule=shop.user.year hits=4 code=OVER_LIMIT", "keys=(admin) rule=unlimited hits=1 code=OK",
-		`keys=(user) rule="the limit that came with it" hits=1 code=OK`, `keys=(cheap) rule="replaced by another" hits=1 code=OK`,
-		"keys=(dear) rule=shop.dear.year hits=1 code=OK", "keys=(quota) rule=shop.quota.year hits=1 code=OK",
+	want := `descriptor="user=ann" rule=user hits=4 code=OVER_LIMIT limit="3 per year" left=0 because="exceeds burst" decided=none reset=…
+descriptor="admin=ann" rule=unlimited hits=1 code=OK
+descriptor="user=ann" rule="the limit that came with it" hits=1 code=OK limit="5 per day" left=4 because=granted decided=remote reset=…
+descriptor="cheap=a" rule="replaced by another" hits=1 code=OK
+descriptor="dear=a" rule=dear hits=1 code=OK limit="4 per year" left=3 because=granted decided=remote reset=…
+descriptor="quota=" rule=quota hits=1 code=OK limit="1 per year" left=0 because=granted decided=remote reset=…
+descriptor="tenant=a, route=/a1" rule=tenant.route_/a* hits=1 code=OK limit="2 per year" left=1 because=granted decided=remote reset=…
+`
+	if is := play(&rls.Options{}); is != want {
+		t.Errorf("%s\nmust be\n%s", is, want)
 	}
-	if fmt.Sprint(got) != fmt.Sprint(want) || strings.Contains(log.String(), "secret") {
-		t.Errorf("%s\nwant %s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	is := play(&rls.Options{HashKey: []byte("0123456789abcdef")})
+	if strings.Contains(is, "ann") || !strings.Contains(is, `descriptor="user=hmac:`) {
+		t.Errorf("%s", is)
 	}
 }
 

@@ -43,7 +43,6 @@ type parser struct {
 	place    func(line int) string // of a resource; nil for a file
 	line     int                   // lines before the part that is read
 	merges   bool                  // the domain may be there already
-	metrics  bool                  // it is said that it asks for more of them
 	nodes    int
 	depth    int
 	problems []error
@@ -317,7 +316,7 @@ func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 		return
 	}
 	path = append(slices.Clip(path), name)
-	child := &node{key: key}
+	child := &node{key: key, in: parent, valued: p.truth(fields["value_to_metric"])}
 	if parent.children == nil {
 		parent.children = map[string]*node{}
 	}
@@ -333,18 +332,14 @@ func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 			p.bad(fields["share_threshold"], "share_threshold is true, but value has no asterisk: must have one")
 		}
 	}
-	for _, name := range []string{"detailed_metric", "value_to_metric"} {
-		if p.truth(fields[name]) && !p.metrics {
-			p.metrics = true
-			p.warn(fields[name], "%s changes nothing, here and elsewhere in this file: no metric has the value of a descriptor", name)
-		}
-	}
+	detailed := p.truth(fields["detailed_metric"])
 	shadow, quota := p.truth(fields["shadow_mode"]), p.truth(fields["quota_mode"])
 	switch limit, own := fields["rate_limit"], fields["tiered"]; {
 	case limit != nil && limit.Tag != "!!null":
 		child.rule = p.rule(path, limit, own)
 		child.rule.policy.Shadow, child.rule.quota = shadow, quota
 		child.rule.metadata = p.metadata(fields["metadata"])
+		child.rule.names = namesOf(child, path[1:], detailed)
 		child.rule.fields += len(fields)
 	case own != nil:
 		p.bad(own, "tiered is set, but rate_limit is not: must have both")
@@ -468,13 +463,22 @@ func (p *parser) value(n *yaml.Node) *structpb.Value {
 	return structpb.NewStringValue(n.Value)
 }
 
+// ofDescriptors are fields that envoyproxy/ratelimit takes within rate_limit too, and does not read
+// there.
+var ofDescriptors = []string{"shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold", "metadata"}
+
 // rule reads a limit. own are the settings that envoyproxy/ratelimit does not have; nil is none.
 func (p *parser) rule(path []string, n, own *yaml.Node) *rule {
 	r, before := &rule{domain: path[0], path: strings.Join(path[1:], ".")}, len(p.problems)
 	p.config.rules = append(p.config.rules, r)
-	fields := p.fields(n, "requests_per_unit", "unit", "unlimited", "name", "replaces")
+	fields := p.fields(n, append([]string{"requests_per_unit", "unit", "unlimited", "name", "replaces"}, ofDescriptors...)...)
 	if fields == nil {
 		return r
+	}
+	for _, name := range ofDescriptors {
+		if at := fields[name]; at != nil {
+			p.warn(at, "%s is within rate_limit, so it is ignored: must stand beside it", name)
+		}
 	}
 	var ownFields map[string]*yaml.Node
 	if own != nil {

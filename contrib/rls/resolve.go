@@ -34,7 +34,12 @@ func (s *Service) resolve(c *check, st *state, in *domain, r *pb.RateLimitReques
 		limit, err := carried(o)
 		var limiter *tiered.Limiter
 		if err == nil {
-			limiter, err = s.override(st, r.GetDomain(), limit)
+			if limiter, values = st.tied(in, d.GetEntries(), limit, values); limiter == nil {
+				limiter, err = s.override(st, r.GetDomain(), limit)
+				for _, e := range d.GetEntries() {
+					values = append(values, e.GetKey(), e.GetValue())
+				}
+			}
 		}
 		if err != nil {
 			s.warn(badLimit, r, "a descriptor that carries a limit is over it, because the limit is wrong", "error", err)
@@ -43,9 +48,6 @@ func (s *Service) resolve(c *check, st *state, in *domain, r *pb.RateLimitReques
 		}
 		c.limiter, c.limit = limiter, limitOf(limit)
 		c.rule = &rule{policy: policyOf(limit), answer: limit}
-		for _, e := range d.GetEntries() {
-			values = append(values, e.GetKey(), e.GetValue())
-		}
 	} else {
 		var at *node
 		if at, values = in.find(d.GetEntries(), values); at == nil || at.rule == nil {
@@ -57,7 +59,8 @@ func (s *Service) resolve(c *check, st *state, in *domain, r *pb.RateLimitReques
 		if c.rule = at.rule; c.rule.unlimited {
 			return
 		}
-		c.limiter = st.limiters[c.rule]
+		l := st.limiters[c.rule]
+		c.limiter, c.counts = l.Limiter, &l.counts
 	}
 	c.key = s.keyOf(values)
 	if c.hits == 0 && !c.rule.looked.Load() {
@@ -67,6 +70,27 @@ func (s *Service) resolve(c *check, st *state, in *domain, r *pb.RateLimitReques
 		s.warn(notGivenBack, r, "hits of a window cannot be given back, so they stay taken (is_negative_hits)")
 		c.back, c.hits = false, 0
 	}
+}
+
+// tied returns the limiter and the key of the rule that a descriptor meets besides the limit that
+// it carries: both count together, as in envoyproxy/ratelimit, if they have the same period. It is
+// nil if the descriptor meets none. A rule that is tried out, has more limits or another algorithm,
+// or whose values share a limit counts by itself.
+func (st *state) tied(in *domain, entries []*entry, limit *pb.RateLimitResponse_RateLimit, values []string) (*tiered.Limiter, []string) {
+	at, found := in.find(entries, values)
+	if at == nil || at.rule == nil || at.rule.unlimited {
+		return nil, values
+	}
+	r := at.rule
+	if !r.has(lua.Edges) || !r.policy.Calendar || r.policy.Shadow || r.also != nil || periodOf(r.answer) != periodOf(limit) {
+		return nil, values
+	}
+	for i, e := range entries {
+		if found[i] != e.GetValue() {
+			return nil, values
+		}
+	}
+	return st.limiters[r].Limiter, found
 }
 
 // carried returns the limit that a request carries.

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls/statistics"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -53,7 +54,7 @@ type Options struct {
 	Headers *Headers
 
 	// MaxDescriptors is the most descriptors of a request, and the most entries of a descriptor: 1
-	// … 10 000; 0 means 100. A request or a descriptor with more is over the limit.
+	// … 10 000; 0 means 1000. A request or a descriptor with more is over the limit.
 	MaxDescriptors int
 
 	// HashKey, if set, is a secret of 16 bytes or more. The limiter and Redis then have an HMAC of
@@ -61,8 +62,12 @@ type Options struct {
 	// all replicas, and a new one starts all counts anew.
 	HashKey []byte
 
-	// Logger is told what an operator should mend, at most once a minute for each kind of it. No
-	// line has a value of a descriptor. Nil means [slog.Default].
+	// Statistics, if not nil, count what envoyproxy/ratelimit counts, under its names.
+	Statistics *statistics.Counters
+
+	// Logger is told what an operator should mend, at most once a minute for each kind of it. At
+	// LevelDebug it is told what was decided about each descriptor, and no other line has values of
+	// descriptors. Nil means [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -76,7 +81,7 @@ var DefaultHeaders = Headers{"RateLimit-Limit", "RateLimit-Remaining", "RateLimi
 
 const (
 	mostDescriptors    = 10_000
-	defaultDescriptors = 100
+	defaultDescriptors = 1000
 	mostMultiplied     = 100 // policies for periods of several units that requests carry: a policy is never removed
 )
 
@@ -99,9 +104,15 @@ type Service struct {
 // state is a configuration with the limiters of its policies. It never changes.
 type state struct {
 	*Config
-	limiters  map[*rule]*tiered.Limiter
+	limiters  map[*rule]*limited
 	overrides map[overridden]*tiered.Limiter
 	unmatched map[string]*atomic.Uint64 // descriptors that met no rule, by domain; "" are all domains that are not known
+}
+
+// limited is a rule in a Service.
+type limited struct {
+	*tiered.Limiter
+	counts atomic.Pointer[statistics.Counts] // nil until it is asked
 }
 
 // Rule is a limit that requests meet.
@@ -190,13 +201,14 @@ func (s *Service) Use(c *Config) error {
 	if err := s.group.SetPolicies(append(c.Policies(), s.overrides...)); err != nil {
 		return err
 	}
-	next := &state{c, map[*rule]*tiered.Limiter{}, map[overridden]*tiered.Limiter{}, map[string]*atomic.Uint64{"": new(atomic.Uint64)}}
+	next := &state{c, map[*rule]*limited{}, map[overridden]*tiered.Limiter{}, map[string]*atomic.Uint64{"": new(atomic.Uint64)}}
 	for name := range c.domains {
 		next.unmatched[name] = new(atomic.Uint64)
 	}
 	for _, r := range c.rules {
 		if !r.unlimited {
-			next.limiters[r], _ = s.group.Limiter(r.policy.Name)
+			l, _ := s.group.Limiter(r.policy.Name)
+			next.limiters[r] = &limited{Limiter: l}
 		}
 	}
 	if before := s.state.Load(); before != nil {
@@ -269,8 +281,10 @@ type check struct {
 	refused  bool  // by its form: it is over the limit, and takes nothing
 	rule     *rule // nil if there is none, or if another one replaces it
 	limiter  *tiered.Limiter
+	counts   *atomic.Pointer[statistics.Counts] // of the rule; nil for a limit that comes with the request
 	key      string
 	hits     int64 // 0 only looks
+	gone     int64 // hits that were left, and are gone because those asked for are refused
 	back     bool  // the hits are given back
 	decided  bool
 	limit    tiered.Limit
@@ -283,6 +297,7 @@ type room struct {
 	checks    []check
 	uses      []tiered.Use
 	decisions []tiered.Decision
+	name      []byte // of statistics
 }
 
 var rooms = sync.Pool{New: func() any { return new(room) }}
@@ -304,6 +319,9 @@ func (r *room) release() {
 	r.empty()
 	clear(r.checks)
 	r.checks = r.checks[:0]
+	if cap(r.name) > longestKept {
+		r.name = nil
+	}
 	rooms.Put(r)
 }
 
@@ -318,7 +336,7 @@ func (r *room) release() {
 func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (_ *pb.RateLimitResponse, err error) {
 	defer func() {
 		if err != nil {
-			s.calls.fail(status.Code(err))
+			s.fail(status.Code(err))
 		}
 	}()
 	st := s.state.Load()
@@ -371,6 +389,9 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 	}
 	if s.log.Enabled(ctx, slog.LevelDebug) {
 		s.debug(ctx, r, checks)
+	}
+	if s.options.Statistics != nil {
+		s.count(st, r, used)
 	}
 	return s.answer(r, checks), nil
 }
@@ -474,6 +495,7 @@ func (c *check) countRefused(ctx context.Context) {
 	case !window:
 		d.RetryAfter = min(d.RetryAfter+longer, refill(p, c.hits+debt))
 	}
+	c.gone = d.Remaining
 	d.Remaining, d.ResetAfter = 0, max(min(d.ResetAfter, math.MaxInt64/4)+longer, d.RetryAfter)
 }
 

@@ -37,21 +37,26 @@ type program struct {
 // process, and no statistics are sent.
 func build(t *testing.T) (ours, theirs program) {
 	t.Helper()
-	dir := t.TempDir()
-	ours = program{name: "tieredd", binary: filepath.Join(dir, "tieredd")}
 	theirs = program{
-		name: "envoyproxy/ratelimit", binary: filepath.Join(dir, "theirs"),
+		name: "envoyproxy/ratelimit", binary: filepath.Join(t.TempDir(), "theirs"),
 		env: []string{"REDIS_PIPELINE_WINDOW=150us", "LOCAL_CACHE_SIZE_IN_BYTES=67108864"},
 	}
-	for _, c := range [][]string{
-		{"build", "-o", ours.binary, "../cmd/tieredd"},
-		{"build", "-C", "theirs", "-o", theirs.binary, "github.com/envoyproxy/ratelimit/src/service_cmd"},
-	} {
-		if out, err := exec.Command("go", c...).CombinedOutput(); err != nil {
-			t.Fatalf("go %s: %v\n%s", strings.Join(c, " "), err, out)
-		}
+	goBuild(t, "-C", "theirs", "-o", theirs.binary, "github.com/envoyproxy/ratelimit/src/service_cmd")
+	return buildOurs(t), theirs
+}
+
+func buildOurs(t *testing.T) program {
+	t.Helper()
+	p := program{name: "tieredd", binary: filepath.Join(t.TempDir(), "tieredd")}
+	goBuild(t, "-o", p.binary, "../cmd/tieredd")
+	return p
+}
+
+func goBuild(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("go", append([]string{"build"}, args...)...).CombinedOutput(); err != nil {
+		t.Fatalf("go build %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
-	return ours, theirs
 }
 
 // service is a running service with its replicas and its Redis.

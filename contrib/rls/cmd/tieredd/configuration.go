@@ -125,6 +125,7 @@ func (v *server) use(ctx context.Context, r *draft) {
 	if ctx.Err() != nil {
 		return
 	}
+	v.outlets.counters.Loaded(r.err)
 	if r.err != nil || !first { // the first one is no reload
 		v.group.CountReload(r.err)
 	}

@@ -53,7 +53,7 @@ func (v *Server) Config() *rls.Config             { return v.service.Config() }
 func (v *Server) Stats() tiered.Stats             { return v.group.Stats() }
 
 func (v *Server) Handlers() error {
-	_, _, err := v.handlers()
+	_, _, _, err := v.handlers()
 	return err
 }
 
@@ -94,3 +94,5 @@ func IgnoredNames() (all []string) {
 	}
 	return all
 }
+
+func (s settings) SendsStatsd() bool { is, _ := s.sendsStatsd(); return is }

@@ -24,15 +24,16 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/debugpage"
 )
 
-// handlers returns what the public port serves, and the debug port.
-func (v *server) handlers() (public, private http.Handler, err error) {
+// handlers returns what the public port serves, the debug port, and PROMETHEUS_ADDR, if there is
+// one.
+func (v *server) handlers() (public, private, theirs http.Handler, err error) {
 	api, err := httpapi.New(v.group, &httpapi.Options{MaxBody: int64(v.MaxMessage), Key: v.service.Key})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	page, err := debugpage.New(v.group, nil)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	health := func(is func() bool, no string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -63,6 +64,11 @@ func (v *server) handlers() (public, private http.Handler, err error) {
 		}
 		return 0
 	}))
+	if v.outlets.prometheus != nil {
+		if theirs, err = v.outlets.handler(v.PrometheusPath, registry); err != nil {
+			return nil, nil, nil, err
+		}
+	}
 	debug := http.NewServeMux()
 	debug.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	debug.Handle("/debug/limiter", page)
@@ -83,7 +89,7 @@ func (v *server) handlers() (public, private http.Handler, err error) {
 	debug.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "/metrics\n/rlconfig\n/debug/limiter\n/debug/pprof/\n")
 	})
-	return open, debug, nil
+	return open, debug, theirs, nil
 }
 
 // servers returns the servers of the public port and of the debug port. Who sends or reads slowly,

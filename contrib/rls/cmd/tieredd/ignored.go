@@ -17,16 +17,20 @@ var ignored = []struct {
 	when    func(s settings) bool // nil: always
 }{
 	{
-		"USE_STATSD=false USE_DOG_STATSD=false USE_DOG_STATSD_MOGRIFIERS STATS_FLUSH_INTERVAL EXTRA_TAGS DISABLE_STATS=false USE_PROMETHEUS=false PROMETHEUS_*",
-		"statistics are at /metrics of the debug port, and nowhere else", "let Prometheus scrape DEBUG_PORT", nil,
+		"PROMETHEUS_*", "statistics of these names are for Prometheus only if it is asked for", "set USE_PROMETHEUS=true",
+		func(s settings) bool { return !s.UsePrometheus || s.DisableStats },
 	},
 	{
-		"STATSD_HOST STATSD_PORT", "statistics are at /metrics of the debug port, and nowhere else", "let Prometheus scrape DEBUG_PORT",
-		func(settings) bool { return !strings.EqualFold(os.Getenv("USE_STATSD"), "false") },
+		"STATSD_HOST STATSD_PORT STATS_FLUSH_INTERVAL", "nothing is sent to statsd", "set USE_STATSD=true or USE_DOG_STATSD=true",
+		func(s settings) bool { plain, _ := s.sendsStatsd(); return s.DisableStats || !plain && !s.UseDogStatsd },
 	},
 	{
-		"TRACING_* OTEL_*", "there are no traces", "look at the log with LOG_LEVEL=debug",
-		func(settings) bool { return strings.EqualFold(os.Getenv("TRACING_ENABLED"), "true") },
+		"USE_DOG_STATSD_MOGRIFIERS DOG_STATSD_MOGRIFIER_*", "nothing is sent to DogStatsD", "set USE_DOG_STATSD=true",
+		func(s settings) bool { return s.DisableStats || !s.UseDogStatsd },
+	},
+	{
+		"TRACING_SERVICE_* TRACING_EXPORTER_PROTOCOL TRACING_SAMPLING_RATE OTEL_*", "there are no traces", "set TRACING_ENABLED=true",
+		func(s settings) bool { return !s.Tracing },
 	},
 	{"REDIS_TIMEOUT", "a request waits for TIERED_BUDGET, and then its fail mode decides", "set TIERED_BUDGET", nil},
 	{
@@ -52,8 +56,6 @@ var ignored = []struct {
 		"RUNTIME_WATCH_ROOT=false RUNTIME_IGNOREDOTFILES=true",
 		"files are read again if they have changed, however that is, and names that begin with a dot are left out", "take it out", nil,
 	},
-	{"LOCAL_CACHE_SIZE_IN_BYTES=0", "a process always knows which keys are over their limit", "take it out", nil},
-	{"NEAR_LIMIT_RATIO=0.8", "near is when less than a fifth is left", "compute it from the limit", nil},
 	{"EXPIRATION_JITTER_MAX_SECONDS", "a key in Redis lives until its window ends", "take it out", nil},
 	{"MEMCACHE_*", "the store is Redis", "set REDIS_URL", nil},
 	{

@@ -1,16 +1,20 @@
 package main_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -77,6 +81,20 @@ func TestImageUnderEnvoyGateway(t *testing.T) {
 	put("certs/tls.key", key)
 	put("certs/ca.crt", authority.pem())
 	put("etc/hosts", []byte("127.0.0.1 envoy-gateway redis.redis-system.svc\n"))
+	put("etc/statsd-exporter/conf.yaml", []byte(`mappings:
+  - match: "ratelimit.service.rate_limit.*.*.over_limit"
+    name: "ratelimit_service_rate_limit_over_limit"
+    timer_type: "histogram"
+    labels: {domain: "$1", key1: "$2"}
+`))
+	var spans atomic.Int64
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err == nil && bytes.Contains(body, []byte("envoy-ratelimit")) {
+			spans.Add(int64(bytes.Count(body, []byte("RateLimitService/ShouldRateLimit"))))
+		}
+	}))
+	defer collector.Close()
 	redis := redistest.StartOpen(t)
 	redis.Kill()
 	roots := x509.NewCertPool()
@@ -90,7 +108,7 @@ func TestImageUnderEnvoyGateway(t *testing.T) {
 	plane.Kill()
 
 	port := func() string { return strconv.Itoa(redistest.FreePort(t)) }
-	public, at, debug := port(), port(), port()
+	public, at, debug, prometheus := port(), port(), port(), port()
 	local := func(address string) string { return address[strings.LastIndex(address, ":"):] }
 	p := &process{public: "http://127.0.0.1:" + public, debug: "http://127.0.0.1:" + debug, address: "127.0.0.1:" + at, http: &http.Client{Timeout: time.Second}}
 	p.logFile = fatal.Get(os.Create(filepath.Join(t.TempDir(), "log")))(t)
@@ -98,7 +116,7 @@ func TestImageUnderEnvoyGateway(t *testing.T) {
 	c := exec.Command("/bin/ratelimit")
 	c.Path, c.Err, c.Stderr = "/bin/ratelimit", nil, p.logFile
 	c.Env = append(ofEnvoyGateway("envoy-gateway"+local(plane.Address), "redis.redis-system.svc"+local(redis.Addr)),
-		"PORT="+public, "GRPC_PORT="+at, "DEBUG_PORT="+debug)
+		"PORT="+public, "GRPC_PORT="+at, "DEBUG_PORT="+debug, "PROMETHEUS_ADDR=:"+prometheus, "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL)
 	c.SysProcAttr = redistest.DieWithParent()
 	c.SysProcAttr.Chroot, c.Dir = root, "/"
 	c.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
@@ -129,6 +147,12 @@ func TestImageUnderEnvoyGateway(t *testing.T) {
 	for _, want := range []string{"OK | OK 2/3", "OK | OK 1/3", "OK | OK 0/3", "OVER | OVER 0/3"} {
 		p.play(t, [2]string{"shop | user=a", want})
 	}
+	answer := fatal.Get(p.http.Get("http://127.0.0.1:" + prometheus + "/metrics"))(t)
+	series := fatal.Get(io.ReadAll(answer.Body))(t)
+	_ = answer.Body.Close()
+	if !bytes.Contains(series, []byte("\nratelimit_service_rate_limit_over_limit{domain=\"shop\",key1=\"user\"} 1\n")) {
+		t.Errorf("no series of its dashboard in %s", series)
+	}
 	redis.Kill()
 	plane.Kill()
 	for range 20 {
@@ -148,6 +172,9 @@ func TestImageUnderEnvoyGateway(t *testing.T) {
 	case err := <-ended:
 		if err != nil {
 			t.Error(err)
+		}
+		if spans.Load() == 0 {
+			t.Error("the collector has no span")
 		}
 	case <-ctx.Done():
 		t.Error("it has not ended within its grace period")

@@ -132,6 +132,7 @@ type server struct {
 	group      *tiered.Group
 	service    *rls.Service
 	health     *health.Server
+	outlets    outlets
 
 	identity  *identity                                        // nil without TLS
 	readFiles func(dir string, merge bool) ([]rls.File, error) // read, except in a test
@@ -178,6 +179,11 @@ func newServer(s settings) (*server, error) {
 	}
 	o := s.service()
 	o.Logger = v.log
+	if v.outlets, err = s.outlets(v.log); err != nil {
+		v.close()
+		return nil, err
+	}
+	o.Statistics = v.outlets.counters
 	if v.service, err = rls.New(v.group, o); err == nil && s.TLS {
 		v.identity = &identity{settings: s}
 		err = v.identity.start()
@@ -199,11 +205,11 @@ func (v *server) serve(ctx context.Context) error {
 	if v.Reflection {
 		reflection.Register(grpcServer)
 	}
-	public, private, err := v.handlers()
+	public, private, theirs, err := v.handlers()
 	if err != nil {
 		return err
 	}
-	failed := make(chan error, 3)
+	failed := make(chan error, 4)
 	listen := func(network, at string, serve func(net.Listener) error) error {
 		l, err := net.Listen(network, at)
 		if err == nil {
@@ -226,6 +232,13 @@ func (v *server) serve(ctx context.Context) error {
 			return err
 		}
 	}
+	if theirs != nil {
+		_, statistics := servers(nil, theirs)
+		defer statistics.Close()
+		if err := listen("tcp", v.PrometheusAddr, statistics.Serve); err != nil {
+			return fmt.Errorf("PROMETHEUS_ADDR is %q: %w", v.PrometheusAddr, err)
+		}
+	}
 	if err := errors.Join(
 		listen(network, at, grpcServer.Serve),
 		listen("tcp", address(v.Host, v.Port), servePublic),
@@ -235,6 +248,9 @@ func (v *server) serve(ctx context.Context) error {
 	}
 	following, stop := context.WithCancel(ctx)
 	go v.follow(following)
+	sending, endSending := context.WithCancel(context.Background()) // also what is counted while it drains
+	sent := v.outlets.send(sending)
+	defer func() { endSending(); sent() }()
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
@@ -405,6 +421,9 @@ func (v *server) close() {
 	if err := v.group.Close(ctx); err != nil {
 		v.log.Warn("not all leases were given back", "error", err)
 	}
+	if err := v.outlets.close(ctx); err != nil {
+		v.log.Warn("not all spans of traces were sent", "error", err)
+	}
 }
 
 func (v *server) grpcOptions() []grpc.ServerOption {
@@ -428,8 +447,11 @@ func (v *server) grpcOptions() []grpc.ServerOption {
 	if v.identity != nil {
 		o = append(o, grpc.Creds(credentials.NewTLS(v.identity.forGRPC())))
 	}
+	if v.outlets.traces != nil { // before the token: a call without it is seen too
+		o = append(o, v.outlets.traces.ServerOptions()...)
+	}
 	if v.Token != "" {
-		o = append(o, grpc.UnaryInterceptor(v.checkToken))
+		o = append(o, grpc.ChainUnaryInterceptor(v.checkToken))
 	}
 	return o
 }

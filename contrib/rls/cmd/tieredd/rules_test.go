@@ -3,9 +3,11 @@ package main_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -218,8 +221,8 @@ func TestMetricsOfAnyName(t *testing.T) {
 	}
 }
 
-// A process with as many rules as the page says takes little memory, also for scrapes, and keeps to
-// GOMEMLIMIT.
+// A process with as many rules as the page says takes little memory, also for scrapes of both
+// ports, and keeps to GOMEMLIMIT. A scrape is bounded when all rules are asked.
 func TestMemoryOfManyRules(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute of real time")
@@ -229,19 +232,41 @@ func TestMemoryOfManyRules(t *testing.T) {
 	for i := range rules - 1 {
 		fmt.Fprintf(&b, "  - {key: path, value: /api/v1/resource/%d, rate_limit: {unit: minute, requests_per_unit: 100}}\n", i)
 	}
-	p := start(t, limits, "GOMEMLIMIT=115MiB")
+	theirs := "127.0.0.1:" + strconv.Itoa(redistest.FreePort(t))
+	p := start(t, limits, "GOMEMLIMIT=115MiB", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR="+theirs, "REDIS_URL="+redistest.Start(t).URL(), patient)
 	p.terminate(t)
 	p.write(t, b.String())
 	p.run(t)
-	for range 3 {
-		p.play(t, [2]string{"shop | path=/api/v1/resource/7 +0", "OK | OK 100/100"})
-		if _, text := p.get("/metrics"); len(text) > 100_000 {
-			t.Errorf("a scrape has %d bytes", len(text))
+	scrape := func(most int) {
+		for range 3 {
+			if _, text := p.get("/metrics"); len(text) > most {
+				t.Errorf("a scrape has %d bytes", len(text))
+			}
+			answer := fatal.Get(p.http.Get("http://" + theirs + "/metrics"))(t)
+			text := fatal.Get(io.ReadAll(answer.Body))(t)
+			_ = answer.Body.Close()
+			if len(text) > 2*most || !strings.Contains(string(text), "\nratelimit_service_config_load_success 1\n") {
+				t.Errorf("a scrape of theirs has %d bytes", len(text))
+			}
 		}
 	}
+	p.play(t, [2]string{"shop | path=/api/v1/resource/7 +0", "OK | OK 100/100"})
+	scrape(100_000)
 	peak := p.peak(t)
-	t.Logf("at most %d MB resident with %d rules and three scrapes", peak/1e6, rules)
+	t.Logf("at most %d MB resident with %d rules and three scrapes of both ports", peak/1e6, rules)
 	if peak > 150e6 {
 		t.Error("want at most 150 MB")
 	}
+	for i := 0; i < rules-1; i += 100 { // now all of them are asked
+		r := behavior.Request("shop")
+		for k := range 100 {
+			r.Descriptors = append(r.Descriptors, behavior.Request(fmt.Sprintf("shop | path=/api/v1/resource/%d", i+k)).GetDescriptors()...)
+		}
+		fatal.Get(p.client.ShouldRateLimit(t.Context(), r))(t)
+	}
+	scrape(2_000_000)
+	if n := p.told("there are more names of statistics than TIERED_METRIC_RULES"); n != 1 {
+		t.Errorf("that there are more is told %d times", n)
+	}
+	t.Logf("at most %d MB when all of them are asked", p.peak(t)/1e6)
 }

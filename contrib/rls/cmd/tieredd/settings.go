@@ -80,6 +80,29 @@ type settings struct {
 	LogLevel  string `env:"LOG_LEVEL" envDefault:"WARN"`
 	LogFormat string `env:"LOG_FORMAT" envDefault:"text"`
 
+	UseStatsd        bool              `env:"USE_STATSD" envDefault:"true"`
+	StatsdHost       string            `env:"STATSD_HOST" envDefault:"localhost"`
+	StatsdPort       uint16            `env:"STATSD_PORT" envDefault:"8125"`
+	UseDogStatsd     bool              `env:"USE_DOG_STATSD"`
+	Mogrifiers       []string          `env:"USE_DOG_STATSD_MOGRIFIERS"`
+	ExtraTags        map[string]string `env:"EXTRA_TAGS"`
+	FlushInterval    time.Duration     `env:"STATS_FLUSH_INTERVAL" envDefault:"10s"`
+	DisableStats     bool              `env:"DISABLE_STATS"`
+	UsePrometheus    bool              `env:"USE_PROMETHEUS"`
+	PrometheusAddr   string            `env:"PROMETHEUS_ADDR" envDefault:":9090"`
+	PrometheusPath   string            `env:"PROMETHEUS_PATH" envDefault:"/metrics"`
+	PrometheusMapper string            `env:"PROMETHEUS_MAPPER_YAML"`
+	PrometheusMillis bool              `env:"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"`
+	NearLimitRatio   float32           `env:"NEAR_LIMIT_RATIO" envDefault:"0.8"`
+	LocalCache       int               `env:"LOCAL_CACHE_SIZE_IN_BYTES" envDefault:"0"`
+
+	Tracing          bool    `env:"TRACING_ENABLED"`
+	TracingService   string  `env:"TRACING_SERVICE_NAME" envDefault:"RateLimit"`
+	TracingNamespace string  `env:"TRACING_SERVICE_NAMESPACE"`
+	TracingInstance  string  `env:"TRACING_SERVICE_INSTANCE_ID"`
+	TracingProtocol  string  `env:"TRACING_EXPORTER_PROTOCOL" envDefault:"http"`
+	TracingRate      float64 `env:"TRACING_SAMPLING_RATE" envDefault:"1"`
+
 	Shadow          bool   `env:"SHADOW_MODE"`
 	Quota           bool   `env:"QUOTA_MODE"`
 	Metadata        bool   `env:"RESPONSE_DYNAMIC_METADATA"`
@@ -98,7 +121,7 @@ type settings struct {
 	Reflection     bool          `env:"TIERED_REFLECTION"`
 	MaxStreams     int           `env:"TIERED_MAX_STREAMS" envDefault:"1000"`
 	MaxMessage     int           `env:"TIERED_MAX_MESSAGE" envDefault:"8388608"`
-	MaxDescriptors int           `env:"TIERED_MAX_DESCRIPTORS" envDefault:"100"`
+	MaxDescriptors int           `env:"TIERED_MAX_DESCRIPTORS" envDefault:"1000"`
 	MaxKeys        int           `env:"TIERED_MAX_KEYS" envDefault:"100000"`
 	MetricRules    int           `env:"TIERED_METRIC_RULES" envDefault:"1000"`
 	Drain          time.Duration `env:"TIERED_DRAIN" envDefault:"15s"`
@@ -172,6 +195,15 @@ func readSettings() (s settings, err error) {
 	}
 	if s.DrainDelay < 0 || s.DrainDelay > time.Hour {
 		bad("TIERED_DRAIN_DELAY is %v: must be 0 to 1h", s.DrainDelay)
+	}
+	if !(s.NearLimitRatio > 0 && s.NearLimitRatio <= 1) { // not a number neither
+		bad("NEAR_LIMIT_RATIO is %v: must be more than 0 and at most 1", s.NearLimitRatio)
+	}
+	if s.FlushInterval < 10*time.Millisecond || s.FlushInterval > time.Hour {
+		bad("STATS_FLUSH_INTERVAL is %v: must be 10ms to 1h", s.FlushInterval)
+	}
+	if !strings.HasPrefix(s.PrometheusPath, "/") || strings.ContainsAny(s.PrometheusPath, " {}") {
+		bad("PROMETHEUS_PATH is %q: must begin with / and have no space and no brace", s.PrometheusPath)
 	}
 	if s.Processes > 1 && s.RedisURL == "" {
 		bad("TIERED_PROCESSES is %d, and REDIS_URL is not set: must be 1, because without Redis each process admits the whole limit",

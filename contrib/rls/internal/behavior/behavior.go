@@ -195,12 +195,23 @@ var Rows = []Row{
 		{"shop | color=n limit=2/year", "OVER | OVER 0/2"},
 		{"other | color=n limit=2/year", "OK | OK"},
 	}},
+	{Name: "a limit that comes with the request, and that of the rule", Steps: [][2]string{
+		{"shop | user=o limit=7/year", "OK | OK 6/7"},
+		{"shop | user=o", "OK | OK 1/3"},
+		{"shop | user=o", "OK | OK 0/3"},
+		{"shop | user=o limit=1/day", "OK | OK 0/1"},
+		{"shop | user=o2", "OK | OK 2/3"},
+		{"shop | user=o2 limit=4/year", "OK | OK 2/4"},
+		{"shop | tried=o limit=1/year", "OK | OK 0/1"},
+		{"shop | tried=o limit=1/year", "OVER | OVER 0/1"},
+	}},
 	{
-		Name: "a limit that comes with the request, and that of the rule", Steps: [][2]string{
-			{"shop | user=o limit=7/year", "OK | OK 6/7"},
-			{"shop | user=o", "OK | OK 2/3"},
-		}, Differs: "envoyproxy/ratelimit counts both together, if they have the same unit",
-		Theirs: []string{"OK | OK 6/7", "OK | OK 1/3"},
+		Name: "a rule, soon after a larger limit that came with a request", Steps: [][2]string{
+			{"shop | user=o3 +3", "OK | OK 0/3"},
+			{"shop | user=o3 limit=7/year", "OK | OK 3/7"},
+			{"shop | user=o3", "OK | OK 0/3"},
+		}, Differs: "the larger limit counts for requests without one too, until none has had it for ten seconds",
+		Theirs: []string{"OK | OK 0/3", "OK | OK 3/7", "OVER | OVER 0/3"},
 	},
 	{
 		Name: "a limit that comes with the request, for several units", Steps: [][2]string{
