@@ -167,7 +167,12 @@ func (b *Bucket) ByFailMode(now time.Duration, n, fleet int64) Outcome {
 	}
 	o.booked += n
 	b.owe(now, n, 0)
-	return b.hot.decided(Fallback, Failover, b.hot.remaining(b.hot.lease.live(now)), 0)
+	return b.hot.decided(Fallback, Failover, b.fallbackLeft(now), 0)
+}
+
+// fallbackLeft is what remains for those who come next while Redis does not answer.
+func (b *Bucket) fallbackLeft(now time.Duration) int64 {
+	return min(b.hot.remaining(b.hot.lease.live(now)), int64(max(b.fallback.tokens(now), 0)))
 }
 
 // ForeseeFailMode decides like ByFailMode, but takes nothing and counts nothing.
@@ -191,7 +196,7 @@ func (b *Bucket) ForeseeFailMode(now time.Duration, n, fleet int64) Outcome {
 	b.setFleet(now, fleet)
 	b.account(now)
 	if b.fallback.has(now, n) {
-		return b.hot.decided(Fallback, Failover, b.hot.remaining(held), 0)
+		return b.hot.decided(Fallback, Failover, b.fallbackLeft(now), 0)
 	}
 	left, retry := b.fallback.lacks(now, n)
 	return b.hot.decided(FallbackSpent, Failover, left, retry)

@@ -30,9 +30,8 @@ type Decision struct {
 	// Remaining estimates the tokens that are left, 0 … Burst: those held here and those last seen
 	// in Redis. With several limits it is the fewest that any of them has. Limited and
 	// FallbackSpent leave less than Cost, and with Standing what one request gets. While Redis does
-	// not answer it is what was last seen for Fallback and Open, what the fallback has for
-	// FallbackSpent, and what this process holds for Unavailable. For Canceled and InvalidKey it is
-	// 0.
+	// not answer it is what the fallback has for Fallback and FallbackSpent, what was last seen for
+	// Open, and what this process holds for Unavailable. For Canceled and InvalidKey it is 0.
 	Remaining int64
 
 	// RetryAfter is the time until a retry makes sense, if Limited or FallbackSpent. It is 0 for

@@ -2,6 +2,7 @@ package tiered_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -342,5 +343,26 @@ func TestCanceledAllTakesNothing(t *testing.T) {
 			}
 		}
 		books(t, l[0].Group())
+	})
+}
+
+// In an outage a Decision tells what the fallback has left, so that a client that paces itself by it
+// meets no wall.
+func TestRemainingInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &afflicted{distant: newDistant(ms)}
+		l := limiter(t, store, tiered.Policy{Limit: tiered.PerMinute(90), Lease: neverLeased}, &tiered.Options{Processes: 3})
+		for range 10 {
+			want(t, l.Allow(ctx, "k"), tiered.Granted)
+		}
+		store.cut(errors.New("down"))
+		for left := int64(19); left >= 0; left-- {
+			if d := l.Allow(ctx, "k"); d.Reason != tiered.Fallback || d.Remaining != left {
+				t.Errorf("%v, want %d left", d, left)
+			}
+		}
+		if d := l.Allow(ctx, "k"); d.Reason != tiered.FallbackSpent || d.Remaining != 0 {
+			t.Errorf("%v, want nothing left", d)
+		}
 	})
 }

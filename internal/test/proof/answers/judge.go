@@ -274,6 +274,9 @@ func (p *process) look(x *Step, a place) {
 		if v.Reason == tiered.Granted && !full {
 			want.Remaining = max(want.Remaining-x.N, 0) // a charge that is still to be told may leave less
 		}
+		if v.Reason == tiered.Fallback { // it takes from the fallback, and nothing from what Redis was last seen to have
+			want.Remaining = min(max(d.Remaining, want.Remaining-x.N), want.Remaining)
+		}
 	}
 	// A standing share does not always look up the bucket of its key: see local.Cache.Lookup. Then
 	// it may be full, for all it knows.
