@@ -235,7 +235,7 @@ func ExampleLimiter_SetPolicy() {
 		Name:   "api",
 		Limit:  tiered.PerHour(1), // who has no plan
 		PerKey: func(key string) tiered.Limit { return plans[key] },
-	}, nil)
+	}, &tiered.Options{Budget: time.Second})
 	if err != nil {
 		panic(err)
 	}

@@ -19,11 +19,11 @@ import (
 
 // The errors of Acquire and Wait, besides those of the context.
 var (
-	ErrFull    = errors.New("atonce: all places of the key are taken") // HTTP 429
+	ErrFull    = errors.New("atonce: all places of the key are taken") // HTTP 429; also those of FailLocal
 	ErrInvalid = errors.New("atonce: invalid request")                 // no key, or a number of places that the key cannot have
 	ErrClosed  = errors.New("atonce: the Group is closed")
 
-	// ErrUnavailable says that Redis does not answer, and the fail mode admits no more (503).
+	// ErrUnavailable says that Redis does not answer, and the policy fails closed (503).
 	ErrUnavailable = tiered.ErrUnavailable
 )
 
@@ -378,6 +378,11 @@ func (l *Limiter) admits(k *key, n int64) bool {
 func (l *Limiter) byFailMode(k *key, w *waiter, now time.Duration) {
 	if l.serveOne(k, w, now, true) {
 		l.watch(k)
+		return
+	}
+	if l.policy.Load().FailMode == tiered.FailLocal { // its part of the places is taken, as a fallback is spent
+		l.stats.Refused++
+		l.answer(k, w, nil, ErrFull)
 		return
 	}
 	l.stats.Unavailable++

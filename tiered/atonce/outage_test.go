@@ -12,6 +12,7 @@ import (
 )
 
 func TestOutage(t *testing.T) {
+	refusal := map[tiered.FailMode]error{tiered.FailLocal: atonce.ErrFull, tiered.FailClosed: atonce.ErrUnavailable}
 	for mode, want := range map[tiered.FailMode]int{tiered.FailLocal: 3, tiered.FailOpen: 20, tiered.FailClosed: 0} {
 		t.Run(mode.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -26,7 +27,7 @@ func TestOutage(t *testing.T) {
 					p, err := a.Acquire(ctx(), "k")
 					if err == nil {
 						held = append(held, p)
-					} else if !errors.Is(err, atonce.ErrUnavailable) {
+					} else if !errors.Is(err, refusal[mode]) {
 						t.Fatal(err)
 					}
 				}

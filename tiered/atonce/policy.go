@@ -33,8 +33,8 @@ type Policy struct {
 
 	// FailMode decides while Redis does not answer, and a process has no spare place. FailLocal,
 	// the default, lets Places / N requests of a key run in this process, at least one, for the N
-	// processes that Redis counted last. FailOpen lets all run, FailClosed none more. What runs
-	// then is told to Redis afterwards, and counts.
+	// processes that Redis counted last, or Options.Processes if that is more. FailOpen lets all
+	// run, FailClosed none more. What runs then is told to Redis afterwards, and counts.
 	FailMode tiered.FailMode
 
 	// Life is how long the places of a process that is silent, because it was killed or stands
