@@ -175,7 +175,7 @@ lint: ## golangci-lint over all modules: two to three minutes, and two more when
 		(cd $$module && go run $(GOLANGCI_LINT) run) || failed=1; \
 	done; exit $$failed
 
-# growth   docs/internals/performance.md: how the cost grows with processes, keys and lease size; under four minutes
+# growth   docs/internals/performance.md: how the cost grows with processes and lease size; under four minutes
 # envoy    docs/service-operate.md: the service and envoyproxy/ratelimit behind a real Envoy; five minutes
 # images   docs/images: the page of tiersim run, light, dark and on a phone, and the drawing of the fail modes; half a minute
 # fail-modes  docs/images/fail-modes.svg alone, which needs no browser; the same bytes each time

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/test/docpage"
-	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -172,10 +171,9 @@ func canceled(t *testing.T) (calls, away float64) {
 
 var growth = flag.String("growth", "", "measure in full how the cost grows, and write the tables into this `file`")
 
-// TestGrowth makes the tables of how the cost grows: with processes, keys and the size of a lease.
-// Calls, what waited and utilisation are those of fleets in virtual time; ns per decision are of
-// one process on this machine. Without -growth it makes the first row of each, so that the program
-// still works when somebody needs it.
+// TestGrowth makes the tables of how the cost grows with processes and the size of a lease, of
+// fleets in virtual time. Without -growth it makes the first row of each, so that the program still
+// works when somebody needs it.
 func TestGrowth(t *testing.T) {
 	if underRace {
 		t.Skip("its loads run in other tests")
@@ -188,7 +186,6 @@ func TestGrowth(t *testing.T) {
 		return rows[:1]
 	}
 	text := "### Processes\n\n" + docpage.Table(growthByProcesses(t, some([]int64{1, 10, 100}), full)) +
-		"\n### Keys\n\n" + docpage.Table(growthByKeys(t, some([]int64{1, 100, 1000, 10_000, 1_000_000}), full)) +
 		"\n### Lease size\n\n" + docpage.Table(growthBySize(t, some([]int64{1, 10, 100, 1000, 0}), full))
 	t.Log("\n" + text)
 	if full {
@@ -236,33 +233,14 @@ func growthByProcesses(t *testing.T, processes []int64, full bool) [][]string {
 	return rows
 }
 
-func growthByKeys(t *testing.T, keys []int64, full bool) [][]string {
-	rows := [][]string{{
-		"keys", "calls per decision", "calls/s", "waited, per million", "refused",
-		"one process at full speed: ns per decision", "calls per decision",
-	}}
-	for _, n := range keys {
-		// The same 16 000 requests/s over 10 processes, whatever the keys.
-		all := grow(t, fleetRun{processes: 10, limit: roomy, demand: 0.8, keys: int(n)}, full)
-		ns, calls := atFullSpeed(t, int(n), tiered.Lease{}, full)
-		rows = append(rows, []string{
-			count(n), cell(all, 4, figures.calls), cell(all, 0, figures.load), cell(all, 0, figures.waits),
-			cell(all, 0, func(m figures) float64 { return float64(m.offered - m.admitted) }),
-			strconv.FormatFloat(ns, 'f', 0, 64), strconv.FormatFloat(calls, 'f', 4, 64),
-		})
-	}
-	return rows
-}
-
 func growthBySize(t *testing.T, sizes []int64, full bool) [][]string {
 	rows := [][]string{{
 		"`Lease.Size`", "at 0.8: calls per decision", "calls/s", "waited, per million", "at 3×: calls per admitted token",
-		"utilisation", "over the bound", "ns per decision, one process at full speed",
+		"utilisation", "over the bound",
 	}}
 	for _, n := range sizes {
 		name := count(n)
 		lease := tiered.Lease{Size: n}
-		ns, _ := atFullSpeed(t, 1, lease, full)
 		if n == 0 {
 			name = "0 (follows demand)"
 		}
@@ -271,50 +249,8 @@ func growthBySize(t *testing.T, sizes []int64, full bool) [][]string {
 		rows = append(rows, []string{
 			name, cell(easy, 4, figures.calls), cell(easy, 0, figures.load), cell(easy, 0, figures.waits),
 			cell(hard, 4, figures.price), cell(hard, 4, figures.use),
-			strconv.FormatFloat(most(hard, figures.excess), 'f', 0, 64), strconv.FormatFloat(ns, 'f', 0, 64),
+			strconv.FormatFloat(most(hard, figures.excess), 'f', 0, 64),
 		})
 	}
 	return rows
-}
-
-// atFullSpeed is how many ns a decision takes, in real time, when one goroutine asks for some keys
-// at random as fast as it can, and how many calls. The store is Memory, so a call costs two
-// switches of goroutines and no network.
-func atFullSpeed(t *testing.T, keys int, lease tiered.Lease, full bool) (ns, calls float64) {
-	t.Helper()
-	policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1 << 36), Lease: lease}
-	l := must(tiered.New(remote.NewMemory(), policy, &tiered.Options{MaxKeys: 2 * keys, Processes: 1}))
-	defer func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // the leases of so many keys are not worth giving back
-		_ = l.Close(ctx)
-	}()
-	random := rand.New(rand.NewPCG(1, 1))
-	order := make([]string, 20_000)
-	if full {
-		order = make([]string, 200_000)
-	}
-	for i := range order {
-		order[i] = strconv.Itoa(random.IntN(keys))
-	}
-	step := func(i int) { l.Allow(ctx, order[i]) }
-	fastest(2, len(order), step)
-	before := node(l).Calls.Sent
-	const runs = 5
-	ns = fastest(runs, len(order), step)
-	return ns, float64(node(l).Calls.Sent-before) / float64(runs*len(order))
-}
-
-// fastest is the shortest time of some runs, per step, in ns: what others do on the machine only
-// ever adds.
-func fastest(runs, steps int, step func(int)) float64 {
-	best := time.Duration(1 << 62)
-	for range runs {
-		start := time.Now()
-		for i := range steps {
-			step(i)
-		}
-		best = min(best, time.Since(start))
-	}
-	return float64(best) / float64(steps)
 }
