@@ -5,13 +5,11 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/docpage"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -167,90 +165,4 @@ func canceled(t *testing.T) (calls, away float64) {
 		away = since.Seconds() * 1000 / n
 	})
 	return calls, away
-}
-
-var growth = flag.String("growth", "", "measure in full how the cost grows, and write the tables into this `file`")
-
-// TestGrowth makes the tables of how the cost grows with processes and the size of a lease, of
-// fleets in virtual time. Without -growth it makes the first row of each, so that the program still
-// works when somebody needs it.
-func TestGrowth(t *testing.T) {
-	if underRace {
-		t.Skip("its loads run in other tests")
-	}
-	full := *growth != ""
-	some := func(rows []int64) []int64 {
-		if full {
-			return rows
-		}
-		return rows[:1]
-	}
-	text := "### Processes\n\n" + docpage.Table(growthByProcesses(t, some([]int64{1, 10, 100}), full)) +
-		"\n### Lease size\n\n" + docpage.Table(growthBySize(t, some([]int64{1, 10, 100, 1000, 0}), full))
-	t.Log("\n" + text)
-	if full {
-		ok(t, docpage.Write(*growth, "growth", text))
-	}
-}
-
-// grow runs a fleet as the growth tables have it.
-func grow(t *testing.T, f fleetRun, full bool) []figures {
-	t.Helper()
-	f.mode, f.trip, f.length = tiered.FailClosed, roundTrip, 4*second
-	n := uint64(1)
-	if full {
-		f.length, n = 12*second, 5
-	}
-	return f.runs(t, n)
-}
-
-// cell is a figure of a table: the median of the seeds, with n digits after the point.
-func cell(all []figures, n int, of func(figures) float64) string {
-	return strconv.FormatFloat(median(all, of), 'f', n, 64)
-}
-
-func count(n int64) string {
-	if n >= 1000 {
-		return count(n/1000) + " 000"
-	}
-	return strconv.FormatInt(n, 10)
-}
-
-func growthByProcesses(t *testing.T, processes []int64, full bool) [][]string {
-	rows := [][]string{{
-		"processes", "at 0.8: calls per decision", "calls/s", "waited, per million",
-		"at 3×: calls per admitted token", "calls/s", "utilisation", "over the bound",
-	}}
-	for _, n := range processes {
-		easy := grow(t, fleetRun{processes: int(n), limit: roomy, demand: 0.8}, full)
-		hard := grow(t, fleetRun{processes: int(n), limit: roomy, demand: 3}, full)
-		rows = append(rows, []string{
-			count(n), cell(easy, 4, figures.calls), cell(easy, 0, figures.load), cell(easy, 0, figures.waits),
-			cell(hard, 4, figures.price), cell(hard, 0, figures.load), cell(hard, 4, figures.use),
-			strconv.FormatFloat(most(hard, figures.excess), 'f', 0, 64),
-		})
-	}
-	return rows
-}
-
-func growthBySize(t *testing.T, sizes []int64, full bool) [][]string {
-	rows := [][]string{{
-		"`Lease.Size`", "at 0.8: calls per decision", "calls/s", "waited, per million", "at 3×: calls per admitted token",
-		"utilisation", "over the bound",
-	}}
-	for _, n := range sizes {
-		name := count(n)
-		lease := tiered.Lease{Size: n}
-		if n == 0 {
-			name = "0 (follows demand)"
-		}
-		easy := grow(t, fleetRun{processes: 10, limit: roomy, demand: 0.8, lease: lease}, full)
-		hard := grow(t, fleetRun{processes: 10, limit: roomy, demand: 3, lease: lease}, full)
-		rows = append(rows, []string{
-			name, cell(easy, 4, figures.calls), cell(easy, 0, figures.load), cell(easy, 0, figures.waits),
-			cell(hard, 4, figures.price), cell(hard, 4, figures.use),
-			strconv.FormatFloat(most(hard, figures.excess), 'f', 0, 64),
-		})
-	}
-	return rows
 }
