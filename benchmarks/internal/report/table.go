@@ -6,13 +6,11 @@ import (
 	"strings"
 )
 
-// titles are the headings of the loads' tables, in order.
+// titles are the headings of the loads' tables, in order. The others are in the raw output only.
 var titles = []struct{ load, title string }{
 	{"hot", "One hot key, never refused"},
-	{"denied", "One key that is used up: 100 per hour"},
 	{"cold", "100 000 keys at random, each rarely: Redis decides"},
 	{"warm", "100 000 keys at random, all decided in the process"},
-	{"down", "One hot key, Redis is gone, the breaker is open"},
 }
 
 // Tables renders a table for each load, and what they were measured on.
