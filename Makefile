@@ -175,17 +175,14 @@ lint: ## golangci-lint over all modules: two to three minutes, and two more when
 		(cd $$module && go run $(GOLANGCI_LINT) run) || failed=1; \
 	done; exit $$failed
 
-# growth   docs/internals/performance.md: how the cost grows with processes, keys and lease size; under four minutes
 # envoy    contrib/rls/bench/README.md: the service and envoyproxy/ratelimit behind a real Envoy; five minutes
 # images   docs/images: the page of tiersim run, light, dark and on a phone, and the drawing of the fail modes; half a minute
 # fail-modes  docs/images/fail-modes.svg alone, which needs no browser; the same bytes each time
 # browser  writes pictures into build only: looks at pages of runs and at the debug page in chromium; under two minutes
-PAGES := growth envoy images fail-modes browser
+PAGES := envoy images fail-modes browser
 
-pages: ## write one page of the documents, or look at those of the simulator: make pages PAGE=growth
+pages: ## write one page of the documents, or look at those of the simulator: make pages PAGE=images
 	$(or $(page-$(PAGE)),$(error PAGE is one of $(PAGES)))
-
-page-growth = go test -count=1 -timeout 20m -v -run '^TestGrowth$$' ./tiered -args -growth $(CURDIR)/docs/internals/performance.md
 
 define page-envoy
 @$(REDIS)

@@ -10,7 +10,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
-	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
 // From docs/several-limits.md.
@@ -129,10 +128,6 @@ func TestSeveralLimits(t *testing.T) {
 		}
 		if d, err := plansByUser(t.Context(), group, "ann", "pro"); err != nil || d.Burst != 2000 {
 			t.Errorf("%+v, %v", d, err)
-		}
-		file, err := policyfile.Parse("several-limits.md", []byte(block(t, read(t, "several-limits.md"), "yaml")))
-		if err != nil || len(file.Policies[0].Plans) != 2 || file.HTTP[0].Limits[0].Plan.Name != "X-Plan" {
-			t.Errorf("%v, %v", file, err)
 		}
 		if d := tiered.All().Allow(t.Context()); d.Allowed || d.Reason != tiered.Unknown {
 			t.Errorf("%+v", d)

@@ -9,7 +9,7 @@ import (
 const (
 	// Time constants of the estimate. It follows a rise within a few renewals, because missing
 	// tokens make requests wait. It forgets slowly, because surplus tokens go back: with a fall of
-	// 0.3 s there would be a fifth more calls (docs/internals/sizing.md).
+	// 0.3 s there would be a fifth more calls (TestSizing).
 	riseTime = 300 * time.Millisecond
 	fallTime = time.Second
 

@@ -200,7 +200,7 @@ func (p *Policy) with(own *Policy, governs lua.Limit) *Policy {
 // A lease lasts for an eighth of a sliding window at most, and a hold-off for a fortieth. Such a
 // window counts what is out in leases, and it counts what was spent from the settlement on. So
 // tokens that lie in a process for long are missing in it: with four times this hold-off, an
-// overloaded fleet uses 0.92 of the limit (docs/internals/sizing.md).
+// overloaded fleet uses 0.92 of the limit (TestSizing).
 const (
 	slidingPeriod  = 8
 	slidingHoldOff = 40

@@ -30,7 +30,7 @@ const leastRequests = 12
 // The low-water mark covers what is used in a round trip, with three standard deviations of a
 // Poisson stream to spare; the largest single cost; and a quarter of the last grant, because one
 // call in 100 takes longer than trip: without that, up to 300 of a million decisions would wait
-// (docs/internals/sizing.md). The mark is a quarter of the burst at most, so that one expensive
+// (TestSizing). The mark is a quarter of the burst at most, so that one expensive
 // request does not make a process hoard. It is a quarter of what this process may hold, too,
 // because otherwise the process would ask for each token near the end of a window.
 func size(p *Policy, d *demand, t, trip time.Duration, cost, grant, most int64) sizing {
@@ -92,7 +92,7 @@ func (p *Policy) mayBurn() int64 {
 // pays reports whether leasing is worth its calls. It begins when a period brings two requests, and
 // ends when a period brings less than one. If it began at one, a small burst would lie in processes
 // that do not need it, and 7 of 100 requests would be refused that an ideal bucket admits
-// (docs/internals/sizing.md).
+// (TestSizing).
 func (s sizing) pays(leasing bool) bool {
 	if s.small {
 		return false

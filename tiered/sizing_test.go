@@ -5,14 +5,11 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/docpage"
-	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -168,153 +165,4 @@ func canceled(t *testing.T) (calls, away float64) {
 		away = since.Seconds() * 1000 / n
 	})
 	return calls, away
-}
-
-var growth = flag.String("growth", "", "measure in full how the cost grows, and write the tables into this `file`")
-
-// TestGrowth makes the tables of how the cost grows: with processes, keys and the size of a lease.
-// Calls, what waited and utilisation are those of fleets in virtual time; ns per decision are of
-// one process on this machine. Without -growth it makes the first row of each, so that the program
-// still works when somebody needs it.
-func TestGrowth(t *testing.T) {
-	if underRace {
-		t.Skip("its loads run in other tests")
-	}
-	full := *growth != ""
-	some := func(rows []int64) []int64 {
-		if full {
-			return rows
-		}
-		return rows[:1]
-	}
-	text := "### Processes\n\n" + docpage.Table(growthByProcesses(t, some([]int64{1, 10, 100}), full)) +
-		"\n### Keys\n\n" + docpage.Table(growthByKeys(t, some([]int64{1, 100, 1000, 10_000, 1_000_000}), full)) +
-		"\n### Lease size\n\n" + docpage.Table(growthBySize(t, some([]int64{1, 10, 100, 1000, 0}), full))
-	t.Log("\n" + text)
-	if full {
-		ok(t, docpage.Write(*growth, "growth", text))
-	}
-}
-
-// grow runs a fleet as the growth tables have it.
-func grow(t *testing.T, f fleetRun, full bool) []figures {
-	t.Helper()
-	f.mode, f.trip, f.length = tiered.FailClosed, roundTrip, 4*second
-	n := uint64(1)
-	if full {
-		f.length, n = 12*second, 5
-	}
-	return f.runs(t, n)
-}
-
-// cell is a figure of a table: the median of the seeds, with n digits after the point.
-func cell(all []figures, n int, of func(figures) float64) string {
-	return strconv.FormatFloat(median(all, of), 'f', n, 64)
-}
-
-func count(n int64) string {
-	if n >= 1000 {
-		return count(n/1000) + " 000"
-	}
-	return strconv.FormatInt(n, 10)
-}
-
-func growthByProcesses(t *testing.T, processes []int64, full bool) [][]string {
-	rows := [][]string{{
-		"processes", "at 0.8: calls per decision", "calls/s", "waited, per million",
-		"at 3×: calls per admitted token", "calls/s", "utilisation", "over the bound",
-	}}
-	for _, n := range processes {
-		easy := grow(t, fleetRun{processes: int(n), limit: roomy, demand: 0.8}, full)
-		hard := grow(t, fleetRun{processes: int(n), limit: roomy, demand: 3}, full)
-		rows = append(rows, []string{
-			count(n), cell(easy, 4, figures.calls), cell(easy, 0, figures.load), cell(easy, 0, figures.waits),
-			cell(hard, 4, figures.price), cell(hard, 0, figures.load), cell(hard, 4, figures.use),
-			strconv.FormatFloat(most(hard, figures.excess), 'f', 0, 64),
-		})
-	}
-	return rows
-}
-
-func growthByKeys(t *testing.T, keys []int64, full bool) [][]string {
-	rows := [][]string{{
-		"keys", "calls per decision", "calls/s", "waited, per million", "refused",
-		"one process at full speed: ns per decision", "calls per decision",
-	}}
-	for _, n := range keys {
-		// The same 16 000 requests/s over 10 processes, whatever the keys.
-		all := grow(t, fleetRun{processes: 10, limit: roomy, demand: 0.8, keys: int(n)}, full)
-		ns, calls := atFullSpeed(t, int(n), tiered.Lease{}, full)
-		rows = append(rows, []string{
-			count(n), cell(all, 4, figures.calls), cell(all, 0, figures.load), cell(all, 0, figures.waits),
-			cell(all, 0, func(m figures) float64 { return float64(m.offered - m.admitted) }),
-			strconv.FormatFloat(ns, 'f', 0, 64), strconv.FormatFloat(calls, 'f', 4, 64),
-		})
-	}
-	return rows
-}
-
-func growthBySize(t *testing.T, sizes []int64, full bool) [][]string {
-	rows := [][]string{{
-		"`Lease.Size`", "at 0.8: calls per decision", "calls/s", "waited, per million", "at 3×: calls per admitted token",
-		"utilisation", "over the bound", "ns per decision, one process at full speed",
-	}}
-	for _, n := range sizes {
-		name := count(n)
-		lease := tiered.Lease{Size: n}
-		ns, _ := atFullSpeed(t, 1, lease, full)
-		if n == 0 {
-			name = "0 (follows demand)"
-		}
-		easy := grow(t, fleetRun{processes: 10, limit: roomy, demand: 0.8, lease: lease}, full)
-		hard := grow(t, fleetRun{processes: 10, limit: roomy, demand: 3, lease: lease}, full)
-		rows = append(rows, []string{
-			name, cell(easy, 4, figures.calls), cell(easy, 0, figures.load), cell(easy, 0, figures.waits),
-			cell(hard, 4, figures.price), cell(hard, 4, figures.use),
-			strconv.FormatFloat(most(hard, figures.excess), 'f', 0, 64), strconv.FormatFloat(ns, 'f', 0, 64),
-		})
-	}
-	return rows
-}
-
-// atFullSpeed is how many ns a decision takes, in real time, when one goroutine asks for some keys
-// at random as fast as it can, and how many calls. The store is Memory, so a call costs two
-// switches of goroutines and no network.
-func atFullSpeed(t *testing.T, keys int, lease tiered.Lease, full bool) (ns, calls float64) {
-	t.Helper()
-	policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1 << 36), Lease: lease}
-	l := must(tiered.New(remote.NewMemory(), policy, &tiered.Options{MaxKeys: 2 * keys, Processes: 1}))
-	defer func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // the leases of so many keys are not worth giving back
-		_ = l.Close(ctx)
-	}()
-	random := rand.New(rand.NewPCG(1, 1))
-	order := make([]string, 20_000)
-	if full {
-		order = make([]string, 200_000)
-	}
-	for i := range order {
-		order[i] = strconv.Itoa(random.IntN(keys))
-	}
-	step := func(i int) { l.Allow(ctx, order[i]) }
-	fastest(2, len(order), step)
-	before := node(l).Calls.Sent
-	const runs = 5
-	ns = fastest(runs, len(order), step)
-	return ns, float64(node(l).Calls.Sent-before) / float64(runs*len(order))
-}
-
-// fastest is the shortest time of some runs, per step, in ns: what others do on the machine only
-// ever adds.
-func fastest(runs, steps int, step func(int)) float64 {
-	best := time.Duration(1 << 62)
-	for range runs {
-		start := time.Now()
-		for i := range steps {
-			step(i)
-		}
-		best = min(best, time.Since(start))
-	}
-	return float64(best) / float64(steps)
 }

@@ -80,27 +80,27 @@ const (
 
 // Metrics are all metrics; a report has each of them.
 var Metrics = []Metric{
-	{"over_admission", Tokens, "admitted beyond burst + rate·t, in the worst interval (exact)"},
+	{"over_admission", Tokens, "admitted beyond burst + rate·t, in the worst interval of the worst key (exact)"},
 	{
 		"shortfall", Ratio,
-		"of what an ideal limiter admits of the same requests, what was not admitted: by seconds, and only where " +
-			"too little was",
+		"of what an ideal limiter admits of the same requests, what was not admitted: by seconds and limits, and " +
+			"only where too little was",
 	},
-	{"denied_within", Ratio, "of the requests that an ideal bucket of their key admits, those that were refused"},
+	{"denied_within", Ratio, "of the requests that an ideal bucket of their key admits, those that were refused; not who left"},
 	{"utilisation", Ratio, "admitted, of what an ideal limiter admits"},
-	{"decide_p99", Seconds, "time of a decision: 99 of 100 are quicker"},
+	{"decide_p99", Seconds, "time of a decision: 99 of 100 are quicker (within 1 %)"},
 	{"decide_max", Seconds, "time of the longest decision"},
-	{"redis_calls", PerSec, "calls of the script"},
+	{"redis_calls", PerSec, "calls of the script; several share a round trip"},
 	{"alone", Tokens, "admitted without Redis"},
 	{"unaccounted", Tokens, "spent or held without a grant of Redis, or missing in Stats: must be 0"},
 	{"at_once", Count, "requests of one key that ran at the same time, in all processes: the most"},
-	{"full", Ratio, "of the requests that needed a place, those that got none"},
-	{"detect", Seconds, "from the beginning of a fault until the last breaker that opens has opened"},
-	{"heal", Seconds, "from the end of a fault until the last breaker has closed"},
+	{"full", Ratio, "of the requests that needed a place, those that got none; they count in no other metric but the times"},
+	{"detect", Seconds, "from the beginning of a fault until the last breaker that opens has opened; the longest"},
+	{"heal", Seconds, "from the end of a fault until all breakers are closed and none opens within a second; the longest"},
 	{
 		"recovered", Seconds,
-		"from the end of the last fault until the admitted rate is within 5 % of the ideal and stays so for a" +
-			" second",
+		"from the end of the last fault until the admitted rate is within 5 % of the ideal for a second, or " +
+			"over 400 tokens if these take longer",
 	},
 }
 

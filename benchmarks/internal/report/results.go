@@ -112,7 +112,5 @@ const (
 	client   = "client-sec/op"
 	server   = "server-sec/op"
 	commands = "commands/op"
-	refused  = "refused/op"
-	bytes    = "B/op"
 	allocs   = "allocs/op"
 )
