@@ -78,7 +78,7 @@ func shutDown(ctx context.Context, server *http.Server, group *tiered.Group, cli
 	defer cancel()
 	err = errors.Join(err,
 		group.Close(leases), // then: leased tokens go back to Redis
-		client.Close(),      // last: it is yours
+		client.Close(),      // last: it is yours; store.Close() of remote.Open
 	)
 	return err
 }

@@ -32,7 +32,7 @@ func groupOfPod(store remote.Store) (*tiered.Group, error) {
 
 func health(mux *http.ServeMux, group *tiered.Group) {
 	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {}) // 200: the process serves
-	mux.Handle("GET /readyz", httplimit.Ready(group))                         // 503 until Redis has answered once
+	mux.Handle("GET /readyz", httplimit.Ready(group))                         // 503 until Redis has answered a check once
 }
 
 func runPod(server *http.Server, group *tiered.Group, ready chan<- struct{}) (err error) {

@@ -131,7 +131,7 @@ type router interface {
 
 func fromHTTPRate(r router, store remote.Store) (*tiered.Limiter, error) {
 	// r.Use(httprate.LimitByIP(100, time.Minute))
-	limiter, err := tiered.New(store, tiered.Policy{Name: "per-ip", Limit: tiered.PerMinute(100)}, nil)
+	limiter, err := tiered.New(store, tiered.Policy{Name: "per-ip", Limit: tiered.PerMinute(100)}, &tiered.Options{Processes: 3})
 	if err != nil {
 		return nil, err
 	}
