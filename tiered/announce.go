@@ -115,8 +115,8 @@ func (h *health) greet() {
 	}
 	g.journal.LineIn(time.Second, slog.LevelInfo, "redis answers", func() []any {
 		var names []string
-		for _, l := range g.limiters.present() {
-			names = append(names, l.core.Name)
+		for name := range g.allModes {
+			names = append(names, name)
 		}
 		about := []any{"node", string(h.node.ID())}
 		if server, err := g.store.Server(context.Background(), maxDial, h.node.ID()); err == nil && server != "" {

@@ -154,20 +154,34 @@ func firstOf(names []string) string {
 
 // failModes returns what decides now, as in "fail-local: api, login; fail-closed: pay".
 func (g *Group) failModes() string {
-	all := g.limiters.present()
+	var by [len(failModes)][]string
+	for name, m := range g.allModes {
+		by[m] = append(by[m], name)
+	}
 	var modes []string
-	for m := range failModes {
-		var names []string
-		for _, l := range all {
-			if l.Policy().FailMode == FailMode(m) {
-				names = append(names, l.core.Name)
-			}
-		}
+	for m, names := range by {
 		if len(names) > 0 {
 			modes = append(modes, failModes[m]+": "+firstOf(names))
 		}
 	}
 	return strings.Join(modes, "; ")
+}
+
+// allModes yields the name and the fail mode of each policy, those of places among them.
+func (g *Group) allModes(yield func(name string, m FailMode) bool) {
+	for _, l := range g.limiters.present() {
+		if !yield(l.core.Name, policyOf(l.core.Settings()).FailMode) {
+			return
+		}
+	}
+	g.guestsMu.Lock()
+	guests := slices.Clone(g.guests)
+	g.guestsMu.Unlock()
+	for _, guest := range guests {
+		if !yield(guest.FailMode()) {
+			return
+		}
+	}
 }
 
 // doubtTime is the time after an outage in which the node is found to have lost its data. Keys in

@@ -1,9 +1,13 @@
 package atonce_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -106,5 +110,22 @@ func TestAHungRedis(t *testing.T) {
 			p.Release()
 		}
 		time.Sleep(time.Second)
+	})
+}
+
+// The log says of an outage how places are given meanwhile, and which policies there are.
+func TestOutageIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store, log := remote.NewMemory(), &bytes.Buffer{}
+		o := &tiered.Options{Logger: slog.New(slog.NewTextHandler(log, nil))}
+		l := start(t, store, atonce.Policy{Name: "flight", Places: 1, FailMode: tiered.FailOpen}, o)
+		time.Sleep(10 * time.Second)
+		store.Fail(errors.New("down"))
+		_, _ = l.Acquire(ctx(), "k")
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if s := log.String(); !strings.Contains(s, "policies=flight") || !strings.Contains(s, `decide="fail-open: flight"`) {
+			t.Error(s)
+		}
 	})
 }
