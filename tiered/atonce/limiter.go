@@ -111,7 +111,7 @@ func New(g *tiered.Group, p Policy) (*Limiter, error) {
 			l.close(ctx)
 		},
 		FailMode: func() (string, tiered.FailMode) { return p.Name, l.policy.Load().FailMode },
-		Stats: func() (string, Stats) { return p.Name, l.Stats() },
+		Stats:    func() (string, Stats) { return p.Name, l.Stats() },
 	})
 	if err != nil {
 		stop()
