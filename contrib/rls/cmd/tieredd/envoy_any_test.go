@@ -188,6 +188,9 @@ descriptors:
 		t.Errorf("Envoy refuses %d of %d itself", refusedByEnvoy, played)
 	}
 	for line := range strings.SplitSeq(p.log(), "\n") {
+		if strings.Contains(line, `level=DEBUG msg="a descriptor"`) { // the request log, which has values
+			continue
+		}
 		if q := strconv.QuoteToASCII(line); strings.Contains(q, `\x`) || strings.Contains(q, "ann") {
 			t.Errorf("the log has %.200q", line)
 		}

@@ -96,9 +96,10 @@ func (p *Plane) listen(t *testing.T, at string) {
 		t.Fatal(err)
 	}
 	p.Address = l.Addr().String()
-	p.server = grpc.NewServer(p.options...)
-	discovery.RegisterAggregatedDiscoveryServiceServer(p.server, p.service)
-	go func() { _ = p.server.Serve(l) }()
+	s := grpc.NewServer(p.options...)
+	discovery.RegisterAggregatedDiscoveryServiceServer(s, p.service)
+	go func() { _ = s.Serve(l) }()
+	p.server = s
 	t.Cleanup(p.Kill)
 }
 
