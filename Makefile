@@ -98,7 +98,7 @@ define on-each-redis
 @[ -z "$(TIERED_TEST_REDIS)" ] || for dir in $(TIERED_TEST_REDIS)/*/; do \
 	[ -x "$$dir/redis-server" ] || continue; \
 	"$$dir/redis-server" --version; \
-	PATH="$$dir:$$PATH" go test -vet=off -count=1 -short -timeout $(TIMEOUT) ./failover ./remote && \
+	PATH="$$dir:$$PATH" go test -vet=off -count=1 -short -timeout $(TIMEOUT) ./failover && \
 		PATH="$$dir:$$PATH" go test -vet=off -count=1 -timeout $(TIMEOUT) -run 'TestExact|TestNothingStaysBehind' . && \
 		PATH="$$dir:$$PATH" TIERED_TEST_GUARDED=1 go test -vet=off -count=1 -short -timeout $(TIMEOUT) ./remote || exit 1; \
 done
