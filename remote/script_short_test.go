@@ -175,7 +175,8 @@ func TestCostOfAWindow(t *testing.T) {
 			l, s := measure(a, longArgs), measure(a, shortArgs)
 			long, short, parts = append(long, l), append(short, s), append(parts, s/l)
 		}
-		// As much or less. A busy machine has measured 1.05, and a form that reads twice costs half as much again.
+		// As much or less. A busy machine has measured 1.05, and a form that reads twice costs half
+		// as much again.
 		if median(parts) > 1.25 {
 			t.Errorf("algorithm %d: the short form is not worth it", a)
 		}

@@ -73,10 +73,10 @@ type Store interface {
 	Server(ctx context.Context, timeout time.Duration, node Node) (string, error)
 
 	// Dial opens a connection to a node, as the client does, and closes it. The error says why that
-	// fails: a refused connection, a name that nobody knows, a certificate, or [ErrNoTLS]. It is for finding the
-	// cause of a call without an answer: go-redis repeats a dial until the call's time is over, and
-	// the error is then a timeout. It returns nil if the node is unknown, or if the client is not
-	// one of go-redis' own. It blocks until ctx ends at most.
+	// fails: a refused connection, a name that nobody knows, a certificate, or [ErrNoTLS]. It is
+	// for finding the cause of a call without an answer: go-redis repeats a dial until the call's
+	// time is over, and the error is then a timeout. It returns nil if the node is unknown, or if
+	// the client is not one of go-redis' own. It blocks until ctx ends at most.
 	Dial(ctx context.Context, node Node) error
 
 	// Close releases what the store opened itself. A borrowed client stays open. Later calls fail.

@@ -100,7 +100,7 @@ type otherLimits struct {
 // Limiter's mutex.
 type splitUse struct {
 	standing.Agreement
-	crowded      bool          // there are too many processes, so this one wants no shares: see [Limiter.fit]
+	crowded      bool          // there are too many processes, so this one wants no shares: see [Group.fit]
 	crowdedSince time.Duration // since then there are too many; 0 if there are not
 	calm         time.Duration // until then others may not have come back to their shares yet
 	warned       bool          // it was said that other processes split the limits otherwise

@@ -346,8 +346,8 @@ func TestCanceledAllTakesNothing(t *testing.T) {
 	})
 }
 
-// In an outage a Decision tells what the fallback has left, so that a client that paces itself by it
-// meets no wall.
+// In an outage a Decision tells what the fallback has left, so that a client that paces itself by
+// it meets no wall.
 func TestRemainingInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &afflicted{distant: newDistant(ms)}

@@ -43,20 +43,20 @@ func (l *Limiter) agree() {
 		heard.Outsiders = max(heard.Outsiders, c.Processes-c.SharedAlike)
 	}
 	heard.Outsiders += g.limiters.outside(l)
-	s := l.core.Settings()
+	s, at := l.core.Settings(), g.core.Now()
 	l.mu.Lock()
 	a, agrees := &l.split.Agreement, &l.core.Standing.Agreed
 	outsiders, was, redis, said := a.Outsiders(), agrees.Load(), a.Redis(), a.Uses()
 	if !policyOf(s).Algorithm.has(lua.Window) {
-		a.Hear(g.core.Now(), heard, leases(s))
+		a.Hear(at, heard, leases(s))
 	}
-	agreed, at := a.Agreed(), g.core.Now()
+	agreed := a.Agreed()
 	// Processes give their shares up, and come back to them, at different times.
 	warn := a.Outsiders() > 0 && !l.split.warned && l.split.crowdedSince == 0 && at >= l.split.calm
 	settled := agreed && l.split.warned
 	l.split.warned = (l.split.warned || warn) && !settled
 	if agreed && !was {
-		g.core.Shares.Clear(g.core.Now()) // others may just have used the whole limits
+		g.core.Shares.Clear(at) // others may just have used the whole limits
 	}
 	agrees.Store(agreed)
 	now := *a
@@ -133,14 +133,17 @@ func (r *sharesReport) reportTable(g *Group, err error) {
 	}
 }
 
-// patience is how long there are too many processes before one of them gives up its shares. A rolling deploy has more processes than usual for a moment.
+// patience is how long there are too many processes before one of them gives up its shares. A
+// rolling deploy has more processes than usual for a moment.
 const patience = 30 * time.Second
 
 // fit gives up the shares of policies while there are so many processes that none of them holds a
-// whole token. Nobody could use that part of a limit then, so Redis has the whole limits again. Half
-// as many processes come back to it. For the others that is as if the policy had another Standing.
+// whole token. Nobody could use that part of a limit then, so Redis has the whole limits again.
+// Half as many processes come back to it. For the others that is as if the policy had another
+// Standing.
 func (g *Group) fit() {
-	members, now := g.core.Shares.State(g.core.Now()).Members, g.core.Now()
+	now := g.core.Now()
+	members := g.core.Shares.State(now).Members
 	for _, l := range g.limiters.present() {
 		p := policyOf(l.core.Settings())
 		if p.Standing == 0 || members == 0 {
@@ -187,19 +190,16 @@ func (l *Limiter) mostSharing(p *Policy) (most int64) {
 	for _, a := range p.Also {
 		also = min(also, a.burst())
 	}
-	of := func(limit Limit) { most = max(most, min(limit.burst(), also)*int64(p.eighths())/8) }
-	if p.PerKey == nil && p.Limit.rule() == local.ByLimit {
-		of(p.Limit)
+	of := func(limit Limit) {
+		if limit.rule() == local.ByLimit {
+			most = max(most, standing.Tokens(min(limit.burst(), also), int64(p.eighths())))
+		}
 	}
 	for _, plan := range p.Plans {
-		if plan.rule() == local.ByLimit {
-			of(plan)
-		}
+		of(plan)
 	}
-	for limit := range l.core.Settings().Shares() { // of keys, and of requests that carried their limit
-		if limit.Rule() == local.ByLimit {
-			of(Limit(limit))
-		}
+	for limit := range l.core.Settings().Shares() { // Limit, unless PerKey is set; those of keys, and of requests
+		of(Limit(limit))
 	}
 	if most > 1 && lua.Pool%most > 0 {
 		most--

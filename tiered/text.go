@@ -21,9 +21,10 @@ const (
 
 // ParseLimit reads "100/s", "100/min burst 200", "1000/h precision 30s", "unlimited" or "blocked".
 // Spaces may stand around the slash. The period is s, min, h, day, week, ms or us, or a duration
-// such as 10s, 15min, 1h30m or 30d. Or it is one of the calendar, for a FixedWindow: month, quarter or year, and with a time zone or a
-// begin also day and week: "10000/month in Europe/Berlin from day 17", "70/week from sunday",
-// "100/day in UTC", "1000/year in Europe/London from april 6". Digits may be grouped, as in
+// such as 10s, 15min, 1h30m or 30d. Or it is one of the calendar, for a FixedWindow: month, quarter
+// or year, and with a time zone or a begin also day and week: "10000/month in Europe/Berlin from
+// day 17", "70/week from sunday", "100/day in UTC", "1000/year in Europe/London from april 6".
+// Digits may be grouped, as in
 // 1_000_000. The error names all problems, each with its position.
 func ParseLimit(text string) (Limit, error) {
 	switch words := strings.Fields(text); {

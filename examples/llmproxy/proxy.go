@@ -58,7 +58,8 @@ func (s *service) proxy(group *tiered.Group) (http.Handler, error) {
 		if p.Name == perToken {
 			rule.Cost = func(r *http.Request) int64 { return callOf(r.Context()).most }
 		}
-		// A credential counts by its hash: the secret stays here. The Messages API has its own field.
+		// A credential counts by its hash: the secret stays here. The Messages API has its own
+		// field.
 		rule.Key, rule.Missing = httplimit.Credential("Authorization"), httplimit.Next
 		rules = append(rules, rule)
 		rule.Key, rule.Missing = httplimit.Credential("X-Api-Key"), httplimit.Refuse

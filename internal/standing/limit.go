@@ -98,9 +98,12 @@ func (l Limit) Owing(debt, parts int64) Limit {
 // RestOfDebt returns the part of a debt that Redis has.
 func RestOfDebt(debt, parts int64) int64 { return debt - debt*parts/eighths }
 
+// Tokens returns how many tokens of a burst all shares of a key together have.
+func Tokens(burst, parts int64) int64 { return burst * parts / eighths }
+
 // splitBurst splits the burst.
 func splitBurst(r Rate, parts int64) (l Limit, rest Rate) {
-	l.size = r.Burst * parts / eighths
+	l.size = Tokens(r.Burst, parts)
 	return l, Rate{r.Burst - l.size, r.Tokens, r.Per}
 }
 

@@ -25,7 +25,8 @@ const (
 //	RateLimit: "user";r=57;t=1
 //
 // with an item for each known limit of each policy that applied and is told, and one for the limit
-// that decided. An outer middleware may have written the fields before: a List may span several lines.
+// that decided. An outer middleware may have written the fields before: a List may span several
+// lines.
 //
 // q is the burst, and w the seconds in which it is refilled. For a window they are its tokens and
 // its length. r is what is left, and t the seconds in which r is refilled, at the mean rate for a
