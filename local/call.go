@@ -35,6 +35,23 @@ func (c *Conditions) window(p *Policy) (begin, length int64) {
 	return c.Phase, p.Call.Period
 }
 
+// intoWindow sets by which window of a policy a call goes, and what Redis has of it. A Phase ≥
+// Period means the one window that begins then.
+func (c *Conditions) intoWindow(p *Policy, call *lua.Call) {
+	call.Phase, call.Period = c.window(p)
+	if p.CapOf == nil || !c.Clock {
+		return
+	}
+	begin := call.Phase
+	if p.At == nil {
+		begin = c.Server - (c.Server-begin)%call.Period
+	}
+	tokens, alone := p.CapOf(begin, call.Period)
+	if call.Cap = tokens; alone {
+		call.Phase = begin
+	}
+}
+
 // Call is what to send, and what has to be known of it when it ends. All that it states is
 // absolute, so a copy does no harm.
 type Call struct {
@@ -98,7 +115,7 @@ func (c Call) Only(i int) Call {
 // refills by the one that it was told last.
 func (p *Policy) Terms(c Conditions) lua.Call {
 	call := p.Call
-	call.Phase, call.Period = c.window(p)
+	c.intoWindow(p, &call)
 	call.Bucket, call.Fleet = c.Bucket, max(c.Fleet, 1)
 	return call
 }

@@ -372,7 +372,7 @@ func (c *composer) settle(made bool) bool {
 func (c *composer) state() {
 	call, b := &c.call, c.b
 	call.Seq, call.Bucket, call.Fleet = c.Seq, c.Bucket, c.Fleet
-	call.Phase, call.Period = c.window(c.policy)
+	c.intoWindow(c.policy, &call.Call)
 	if call.TTL = call.ttl.Microseconds(); c.Clock {
 		call.Deadline = c.Server + (c.until - c.now).Microseconds()
 	}

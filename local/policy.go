@@ -36,6 +36,11 @@ type Policy struct {
 
 	Window time.Duration // the shortest length of its sliding windows; 0 for any other way to count
 
+	// CapOf returns, of a window by its begin and its length in µs, how many tokens Redis has: Cap or
+	// more, and whether a call for it must not be executed in another one. It is nil if that is Cap in
+	// each window.
+	CapOf func(begin, length int64) (tokens int64, alone bool)
+
 	// At returns the window of the calendar that contains a time of the node's clock, both in µs:
 	// its begin and its length. It is nil if the windows follow from Call and Conditions.
 	At func(server int64) (begin, length int64)

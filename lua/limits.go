@@ -28,6 +28,13 @@ const FingerprintDigits = 16
 // one of its limits, and two digits for its standing shares.
 const AnnouncedDigits = 2*FingerprintDigits + 2
 
+// Used says that some process used its shares of so many eighths of a policy's limits, since when
+// and until when at least, by the node's clock in µs. Policy is its index in what was announced.
+type Used struct{ Policy, Eighths, From, To int64 }
+
+// LongestKept bounds for how long a node keeps which parts were in use, in s: 136 years.
+const LongestKept = 1 << 32
+
 // MostShared is the largest part of a limit that the processes may share, in eighths.
 const MostShared = 6
 

@@ -1,27 +1,33 @@
 --[[ presence: which processes share the buckets of this node, and which of them have a policy.
 
-KEYS[1]  a sorted set. Its members are of three kinds, which their scores tell apart:
+KEYS[1]  a sorted set. Its members are of four kinds, which their scores tell apart:
          p<id>            a process; score: the server time in microseconds at which it was last here, >= 0
          a<n>:<id><what>  what the process announces, if it does; n is the length of the id; score: a number that the
                           id hashes to, by which the member is found, <= -2^48
          n, l, s, b ...   a count of the processes that announce something: see counts; score: minus the count
+         f<e><name>       since when e eighths of a policy were in use, and t<e><name>, until when at least; score:
+                          minus the seconds since 1970, below -2^40
 ARGV     1 process id, not empty   2 ttl, microseconds, 1 .. 2^53-1: how long a silent process counts; 0 leaves at
 once
          3 now, 0 reads TIME; anything else is for tests
          4 what the process announces: 16 hex digits that stand for its service, and for each of its policies, at most
          512 and each once, 16 for the name, 16 for the limits, and two of 0 to 6: how many eighths of the limits it
          wants the processes to share, and by how many it uses shares; empty or missing: nothing
+         5 keep, seconds, 0 .. 2^32: for how long it is kept which parts of the policies of ARGV[4] were in use. Of a
+         window that has begun before a process came it must know that. 0 or missing: it does not ask
 Reply    {processes here, this one included; now, server time in microseconds; silent: those of them that announce
          nothing; and for each policy of ARGV[4] the processes that announce it or nothing, those of other services
          with other limits, those of the same service with other limits, those that announce it and want as much as
-         this one, 0 if it wants nothing, and the most by which any uses shares}
+         this one, 0 if it wants nothing, and the most by which any uses shares; and for each part that was in use in
+         the last keep seconds the policy's number from 1, the eighths, since when and until when at least, in
+         microseconds}
 Errors   nothing is written: RLARG argument n, WRONGTYPE ... a key that is not a sorted set
 
-The work is O(log n) and O(policies) per call, and per process that came, changed or went away. The key outlives its
-youngest entry by one ttl.
+The work is O(log n) and O(policies) per call, and per process that came, changed or went away, and O(parts in use) with
+keep. The key outlives its youngest entry by one ttl, and by keep a part that was in use.
 ]]
 
-local WHOLE, FOUND, DIGITS, EACH, MOST, SOME = 2 ^ 53, 2 ^ 48, 16, 34, 512, 1000
+local WHOLE, FOUND, USED, DIGITS, EACH, MOST, SOME = 2 ^ 53, 2 ^ 48, 2 ^ 40, 16, 34, 512, 1000
 local key, id, what = KEYS[1], ARGV[1], ARGV[4] or ''
 local sub, call = string.sub, redis.call
 if id == '' then return redis.error_reply('RLARG argument 1') end
@@ -29,18 +35,19 @@ for i = 2, 3 do
   local n = tonumber(ARGV[i])
   if not (n and n >= 0 and n < WHOLE and n % 1 == 0) then return redis.error_reply('RLARG argument ' .. i) end
 end
-local ttl, now = tonumber(ARGV[2]), tonumber(ARGV[3])
+local ttl, now, keep = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[5] or '0')
+if not (keep and keep >= 0 and keep <= 2 ^ 32 and keep % 1 == 0) then return redis.error_reply('RLARG argument 5') end
 if what ~= '' and ((#what - DIGITS) % EACH ~= 0 or #what > DIGITS + MOST * EACH or string.find(what, '[^0-9a-f]')) then
   return redis.error_reply('RLARG argument 4')
 end
-local service, names, policies, wants, known = sub(what, 1, DIGITS), {}, {}, {}, {}
+local service, names, policies, wants, uses, known = sub(what, 1, DIGITS), {}, {}, {}, {}, {}
 for i = DIGITS + 1, #what, EACH do
   local name, shares = sub(what, i, i + DIGITS - 1), sub(what, i + 2 * DIGITS, i + EACH - 1)
   if known[name] or string.find(shares, '[^0-6]') then return redis.error_reply('RLARG argument 4') end
-  known[name] = true
   names[#names + 1] = name
+  known[name] = #names
   policies[#names] = sub(what, i, i + 2 * DIGITS - 1) -- its name and its limits
-  wants[#names] = sub(shares, 1, 1)
+  wants[#names], uses[#names] = sub(shares, 1, 1), sub(shares, 2, 2)
 end
 if now == 0 then
   local t = call('TIME')
@@ -147,6 +154,39 @@ for name, by in pairs(change) do
   end
 end
 
+-- Which parts of the caller's policies were in use since when, and until when, in seconds. A clock that is set back
+-- shortens nothing.
+local inUse = {}
+if keep > 0 and ttl > 0 then
+  local all, at = {}, {from = math.floor(now / 1000000), to = math.ceil(now / 1000000)}
+  local stored = call('ZRANGEBYSCORE', key, text(-2 * USED), text(-USED), 'WITHSCORES')
+  for i = 1, #stored, 2 do
+    local kind, part = sub(stored[i], 1, 1), sub(stored[i], 2)
+    if known[sub(part, 2)] then
+      all[part] = all[part] or {}
+      all[part][kind] = -stored[i + 1] - USED
+    end
+  end
+  for i, use in ipairs(uses) do
+    if use ~= '0' then
+      local part = use .. names[i]
+      local it = all[part] or {}
+      if it.t and it.t < at.from - keep then it = {} end
+      all[part] = {f = math.min(it.f or at.from, at.from), t = math.max(it.t or at.to, at.to)}
+      written[#written + 1], written[#written + 2] = text(-USED - all[part].f), 'f' .. part
+      written[#written + 1], written[#written + 2] = text(-USED - all[part].t), 't' .. part
+    end
+  end
+  for part, it in pairs(all) do
+    if it.f and it.t and it.t >= at.from - keep then
+      inUse[#inUse + 1] = {known[sub(part, 2)], tonumber(sub(part, 1, 1)), it.f * 1000000, it.t * 1000000}
+    else
+      gone[#gone + 1], gone[#gone + 2] = 'f' .. part, 't' .. part
+    end
+  end
+  table.sort(inUse, function(a, b) return a[1] < b[1] or a[1] == b[1] and a[2] < b[2] end)
+end
+
 local function remove()
   for i = 1, #gone, SOME do call('ZREM', key, unpack(gone, i, math.min(i + SOME - 1, #gone))) end
 end
@@ -155,7 +195,11 @@ if ttl == 0 then remove() end
 for i = 1, #written, SOME do call('ZADD', key, unpack(written, i, math.min(i + SOME - 1, #written))) end
 if ttl > 0 then
   remove()
-  call('PEXPIRE', key, text(math.ceil(ttl / 500))) -- two ttl, in milliseconds
+  local life = math.ceil(ttl / 500) -- two ttl, in milliseconds
+  if call('ZCOUNT', key, text(-2 * USED), text(-USED)) > 0 then -- another process may keep more, or for longer
+    life = math.max(life, #inUse > 0 and keep * 1000 or 0, call('PTTL', key))
+  end
+  call('PEXPIRE', key, text(life))
 end
 
 local reply = {call('ZCOUNT', key, '0', '+inf'), now}
@@ -175,5 +219,8 @@ for i, policy in ipairs(policies) do
   local at = 5 * i - 2 -- the numbers of a policy follow the first three, and the last one's
   reply[at + 1], reply[at + 2], reply[at + 3] = all + silent, elsewhere, here
   reply[at + 4], reply[at + 5] = of['w' .. wants[i] .. names[i]] or 0, used
+end
+for _, part in ipairs(inUse) do
+  for _, number in ipairs(part) do reply[#reply + 1] = number end
 end
 return reply

@@ -15,9 +15,18 @@ type Process struct {
 	TTL       time.Duration // how long it counts without another report: ≥ 1 µs; 0 means that it leaves
 	Announced Announcement
 
+	// Keep is for how long the node keeps which parts of the announced policies' limits processes
+	// used, ≥ 0, rounded up to seconds. With 0 it is not asked.
+	Keep time.Duration
+
 	// Poll is sent along if its Seq is not 0 and the table of standing shares is on the node; see
 	// [Store].TableNode.
 	Poll lua.Poll
+}
+
+// keep is Keep in seconds.
+func (p *Process) keep() int64 {
+	return min(int64((p.Keep+time.Second-1)/time.Second), lua.LongestKept)
 }
 
 // Announcement is what a process says of itself: its service, and its policies with their limits.

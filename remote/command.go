@@ -114,13 +114,21 @@ func (shapeError) Error() string { return "remote: wrong reply shape" }
 func (shapeError) OneBucket() bool { return true }
 
 // decodeCensus reads the reply of the presence script to a process that announces so many policies:
-// exactly three numbers and three for each policy, all whole and in the scripts' range.
+// exactly three numbers, five for each policy, and four for each part that was in use, all whole
+// and in the scripts' range.
 func decodeCensus(val any, policies int) (Census, error) {
-	n := make([]int64, 3+policyNumbers*policies)
-	if !lua.DecodeNumbers(val, n) || slices.Min(n) < 0 || slices.Max(n) >= lua.Whole {
+	list, _ := val.([]any)
+	first := 3 + policyNumbers*policies
+	n := make([]int64, max(len(list), first))
+	if !lua.DecodeNumbers(val, n) || slices.Min(n) < 0 || slices.Max(n) >= lua.Whole || (len(n)-first)%usedNumbers != 0 {
 		return Census{}, errShape
 	}
-	c := censusOf(n)
+	for used := range slices.Chunk(n[first:], usedNumbers) {
+		if used[0] < 1 || used[0] > int64(policies) || used[1] < 1 || used[1] > lua.MostShared {
+			return Census{}, errShape
+		}
+	}
+	c := censusOf(n, policies)
 	for _, p := range c.Policies {
 		if p.Used > lua.MostShared {
 			return Census{}, errShape
@@ -129,16 +137,21 @@ func decodeCensus(val any, policies int) (Census, error) {
 	return c, nil
 }
 
-// policyNumbers is how many numbers a reply has for each policy.
-const policyNumbers = 5
+// policyNumbers is how many numbers a reply has for each policy, and usedNumbers for each part that
+// was in use.
+const policyNumbers, usedNumbers = 5, 4
 
 // censusOf is the census that the numbers of a reply say.
-func censusOf(n []int64) Census {
+func censusOf(n []int64, policies int) Census {
 	c := Census{Processes: n[0], Now: n[1], Silent: n[2]}
-	for p := range slices.Chunk(n[3:], policyNumbers) {
+	parts := n[3+policyNumbers*policies:]
+	for p := range slices.Chunk(n[3:len(n)-len(parts)], policyNumbers) {
 		c.Policies = append(c.Policies, PolicyCensus{
 			Processes: p[0], OtherServices: p[1], OtherLimits: p[2], SharedAlike: p[3], Used: int(p[4]),
 		})
+	}
+	for used := range slices.Chunk(parts, usedNumbers) {
+		c.WasUsed = append(c.WasUsed, lua.Used{Policy: used[0] - 1, Eighths: used[1], From: used[2], To: used[3]})
 	}
 	return c
 }

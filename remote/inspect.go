@@ -34,6 +34,7 @@ func inspections(hash, sorted string) [][]any {
 		{"unlink", hash},
 		{"zadd", sorted, 0, "v"},
 		{"pexpire", sorted, 1000},
+		{"pttl", sorted},
 		{"zmscore", sorted, "v"},
 		{"zcount", sorted, "-inf", "+inf"},
 		{"zrangebyscore", sorted, "-inf", "+inf"},

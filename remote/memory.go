@@ -131,11 +131,11 @@ func (m *Memory) Presence(ctx context.Context, _ time.Duration, node Node, p Pro
 
 // present executes a call of the presence script at the time now. The lock is held.
 func (m *Memory) present(clock, now int64, p Process) (Census, error) {
-	numbers, err := m.presence.Run(clock, now, p.ID, p.TTL.Microseconds(), string(p.Announced))
+	numbers, err := m.presence.Run(clock, now, p.ID, p.TTL.Microseconds(), string(p.Announced), p.keep())
 	if err != nil {
 		return Census{}, raised(err)
 	}
-	return censusOf(numbers), nil
+	return censusOf(numbers, p.Announced.policies()), nil
 }
 
 // poll executes a poll of the table. The lock is held.

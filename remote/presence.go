@@ -45,8 +45,8 @@ func (s *Redis) Presence(ctx context.Context, timeout time.Duration, node Node, 
 			continue
 		}
 		tries++
-		o := newCommand(&presence, name, 4)
-		o.args = append(o.args, p.ID, p.TTL.Microseconds(), 0, string(p.Announced))
+		o := newCommand(&presence, name, 5)
+		o.args = append(o.args, p.ID, p.TTL.Microseconds(), 0, string(p.Announced), p.keep())
 		// The first set and the table are in one slot. So the poll goes with the first set's call,
 		// and never twice.
 		if i == 0 && p.Poll.Seq > 0 {

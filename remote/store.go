@@ -105,6 +105,7 @@ type Census struct {
 	Now       int64          // the node's clock, µs since 1970
 	Silent    int64          // those of Processes that announce nothing
 	Policies  []PolicyCensus // those that the process announces, in that order; nil if it announces none
+	WasUsed   []lua.Used     // the parts of Policies that were in use in the last Process.Keep
 	Poll      PollResult     // of Process.Poll
 }
 

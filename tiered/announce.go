@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -52,9 +53,9 @@ func (p Policy) limitsText() string {
 // simulation.
 const announceOrder = 1
 
-// announced returns what this process announces, and the version of its places. A policy has the
-// place of its Limiter.
-func (g *Group) announced() (a remote.Announcement, version int64) {
+// announced returns what this process announces, for how long nodes are to keep which parts of
+// windows were used, and the version of its places. A policy has the place of its Limiter.
+func (g *Group) announced() (a remote.Announcement, keep time.Duration, version int64) {
 	// All policies of a simulated process are added at one instant. Otherwise the processors would
 	// decide which of them the first announcement has.
 	if !g.hasAnnounced.Swap(true) {
@@ -69,8 +70,11 @@ func (g *Group) announced() (a remote.Announcement, version int64) {
 			continue
 		}
 		policies[i] = l.announced()
+		if longest := policyOf(l.core.Settings()).longestWindow(); longest > 0 {
+			keep = max(keep, standing.Keep(longest))
+		}
 	}
-	return remote.Announce(g.options.Service, policies), g.limiters.version
+	return remote.Announce(g.options.Service, policies), keep, g.limiters.version
 }
 
 // announced returns what this process announces of the policy.
@@ -90,6 +94,7 @@ func (h *health) Counted(announced remote.Announcement, c remote.Census, before 
 	h.mu.Unlock()
 	g := h.group
 	h.greet()
+	g.learnTimes()
 	for place := range c.Policies {
 		l := g.limiters.at(place)
 		if l == nil {
@@ -100,7 +105,8 @@ func (h *health) Counted(announced remote.Announcement, c remote.Census, before 
 				"node", string(h.node.ID()), "policy", l.core.Name, "from", before[place], "to", after)
 		}
 		h.reportOthers(l)
-		if policyOf(l.core.Settings()).Standing > 0 || c.Policies[place].Used > 0 || l.redisPart() > 0 {
+		was := slices.ContainsFunc(c.WasUsed, func(u lua.Used) bool { return u.Policy == int64(place) })
+		if policyOf(l.core.Settings()).Standing > 0 || c.Policies[place].Used > 0 || was || l.redisPart() > 0 {
 			l.agree()
 		}
 	}

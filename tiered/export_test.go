@@ -13,13 +13,17 @@ import (
 
 // What the tests see of the inside. Everything else of them goes by the API.
 
-func Engine(g *Group) *engine.Group                   { return g.core }
-func Core(l *Limiter) *engine.Limiter                 { return &l.core }
-func Announced(g *Group) (remote.Announcement, int64) { return g.announced() }
-func Dispatch(g *Group) *dispatch.Dispatcher          { return g.core.Dispatch }
-func Limiters(g *Group) *limiters                     { return &g.limiters }
-func Journal(g *Group) *report.Journal                { return g.journal }
-func OptionsOf(g *Group) *Options                     { return &g.options }
+func Engine(g *Group) *engine.Group   { return g.core }
+func Core(l *Limiter) *engine.Limiter { return &l.core }
+func Announced(g *Group) (remote.Announcement, int64) {
+	a, _, version := g.announced()
+	return a, version
+}
+
+func Dispatch(g *Group) *dispatch.Dispatcher { return g.core.Dispatch }
+func Limiters(g *Group) *limiters            { return &g.limiters }
+func Journal(g *Group) *report.Journal       { return g.journal }
+func OptionsOf(g *Group) *Options            { return &g.options }
 
 // Policies returns the policies, in the order in which they were added.
 func (g *Group) Policies() (all []Policy) {

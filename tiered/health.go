@@ -16,6 +16,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -226,6 +227,19 @@ func (h *health) counted(place int) (c remote.PolicyCensus, ok bool) {
 		return c, false
 	}
 	return h.census.Policies[place], true
+}
+
+// wasUsed appends the parts of the policy in a place that the node said were in use, and returns
+// when it said so, by its clock.
+func (h *health) wasUsed(place int, all []lua.Used) (_ []lua.Used, now int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, u := range h.census.WasUsed {
+		if u.Policy == int64(place) {
+			all = append(all, u)
+		}
+	}
+	return all, h.census.Now
 }
 
 // shares returns what the last report that was answered said of the shares of the policy in a

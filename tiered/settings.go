@@ -86,6 +86,9 @@ func (l *Limiter) resolve(s *engine.Settings, p Policy, redis int, limit Limit, 
 		whole.Cap, whole.Tokens, whole.Per = p.fallbackNumbers()
 		whole.NanosPerToken, whole.Call = p.Limit.nanosPerToken(), p.call()
 		lp.Parent = &whole
+		if p.Algorithm.has(lua.Window) {
+			lp.CapOf = l.capOf(whole.Cap)
+		}
 		if p = rest; p.eighths() == redis {
 			if owner.Shares = former; !owner.Shares.Are(parts) {
 				owner.Shares = l.group.core.Shares.Begin(l.group.core.Now(), parts...)
@@ -118,11 +121,12 @@ func (l *Limiter) set(p Policy) {
 		hold, known = leases(s), policyOf(s).Warnings()
 	}
 	l.mu.Lock()
-	l.split.Want(l.group.core.Now(), l.split.wants(&p), hold)
+	l.split.Want(l.group.core.Now(), l.split.wants(&p), hold, p.longestWindow())
 	l.core.Standing.Agreed.Store(l.split.Agreed())
+	l.publishParts()
 	l.mu.Unlock()
 	if p.Standing > 0 {
-		l.group.hasShares()
+		l.group.hasShares(p.Algorithm.has(lua.Window))
 	}
 	l.core.Set(l.newSettings(&p))
 	for _, what := range p.Warnings() {
@@ -139,13 +143,18 @@ func leases(s *engine.Settings) time.Duration {
 	return max(s.Initial.MaxTTL(), 2*dispatch.MaxTimeout)
 }
 
-// hasShares makes room for standing shares. A share decides over keys of all nodes.
-func (g *Group) hasShares() {
+// hasShares makes room for standing shares, of windows or of buckets. A share decides over keys of
+// all nodes.
+func (g *Group) hasShares(windows bool) {
 	bits := standing.PlaceBits
 	if g.core.Simulated != nil {
 		bits -= 4 // there are many processes, and few keys
 	}
-	g.core.Shares.Open(bits)
+	if windows {
+		g.core.Shares.OpenWindows(bits)
+	} else {
+		g.core.Shares.Open(bits)
+	}
 	g.core.HasShares.Store(true)
 	g.core.Dispatch.UseAllNodes()
 }

@@ -41,15 +41,20 @@ func (l *Limiter) agree() {
 		}
 		heard.Wanted, heard.Used = max(heard.Wanted, shared), max(heard.Used, c.Used)
 		heard.Outsiders = max(heard.Outsiders, c.Processes-c.SharedAlike)
+		said := int64(0)
+		if heard.WasUsed, said = h.wasUsed(l.place(), heard.WasUsed); heard.At == 0 || said < heard.At {
+			heard.At = said
+		}
 	}
 	heard.Outsiders += g.limiters.outside(l)
 	s, at := l.core.Settings(), g.core.Now()
 	l.mu.Lock()
 	a, agrees := &l.split.Agreement, &l.core.Standing.Agreed
 	outsiders, was, redis, said := a.Outsiders(), agrees.Load(), a.Redis(), a.Uses()
-	if !policyOf(s).Algorithm.has(lua.Window) {
+	if policyOf(s).Algorithm.splits() {
 		a.Hear(at, heard, leases(s))
 	}
+	l.publishParts()
 	agreed := a.Agreed()
 	// Processes give their shares up, and come back to them, at different times.
 	warn := a.Outsiders() > 0 && !l.split.warned && l.split.crowdedSince == 0 && at >= l.split.calm
@@ -83,6 +88,36 @@ func (l *Limiter) agree() {
 	case settled:
 		g.journal.Line(slog.LevelInfo, "all processes split this policy's limit alike: standing shares are used again",
 			"policy", l.core.Name)
+	}
+}
+
+// publishParts tells the engine how windows are split. l.mu is held.
+func (l *Limiter) publishParts() {
+	parts := l.split.Parts()
+	l.core.Standing.Parts.Store(&parts)
+}
+
+// learnTimes notes what the clocks of all nodes show, for the windows of shares.
+func (g *Group) learnTimes() {
+	if !g.core.HasShares.Load() {
+		return
+	}
+	now, from, to := g.core.Now(), int64(0), int64(0)
+	for _, n := range g.core.Dispatch.Nodes() {
+		if n.ID() == "" {
+			continue
+		}
+		f, t, ok := n.ServerTimes(now)
+		if !ok {
+			return // the next report of that node is soon
+		}
+		if from == 0 || f < from {
+			from = f
+		}
+		to = max(to, t)
+	}
+	if from > 0 {
+		g.core.Shares.Clock(now, from, to)
 	}
 }
 

@@ -1,6 +1,8 @@
 package tiered
 
 import (
+	"time"
+
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -9,8 +11,36 @@ import (
 // eighths returns Standing in eighths.
 func (p Policy) eighths() int { return int(8 * p.Standing) }
 
+// splits reports whether limits of the algorithm can be split: those of a token bucket, and of
+// windows that begin at the same instant in all processes.
+func (a Algorithm) splits() bool { return !a.has(lua.Window) || a.has(lua.Phased) }
+
+// longestWindow returns how long a window of the policy may last by which limits are split, 0 if
+// there is none.
+func (p Policy) longestWindow() (longest time.Duration) {
+	if p.Algorithm.has(lua.Phased) {
+		longest = p.retention()
+		for _, plan := range p.Plans {
+			longest = max(longest, plan.retention(p.Algorithm))
+		}
+	}
+	return longest
+}
+
+// capOf returns how many tokens of a limit Redis has in a window: see [standing.Parts].
+func (l *Limiter) capOf(whole int64) func(begin, length int64) (tokens int64, alone bool) {
+	return func(begin, length int64) (tokens int64, alone bool) {
+		parts := l.core.Standing.Parts.Load()
+		return whole - standing.Tokens(whole, int64(parts.Of(begin))), parts.Alone(begin, length)
+	}
+}
+
 // splitOne splits one of the policy's limits into eighths. rest is the part that Redis has.
 func (p Policy) splitOne(l Limit, eighths int) (rest Limit, share standing.Limit, err error) {
+	if p.Algorithm.has(lua.Window) {
+		share, l.Tokens = standing.SplitWindow(l.Tokens, l.longest(), int64(eighths))
+		return l, share, nil
+	}
 	split := standing.Split
 	if len(p.Also) > 0 {
 		split = standing.SplitInPeriod
@@ -24,7 +54,7 @@ func (p Policy) splitOne(l Limit, eighths int) (rest Limit, share standing.Limit
 // eighths have of each. It reports false if Redis has the whole limits. Every process decides that
 // by the limits alone.
 func (p Policy) split(eighths int) (rest Policy, shares []standing.Limit, ok bool) {
-	if eighths == 0 || p.Limit.rule() != local.ByLimit || p.Algorithm.has(lua.Window) {
+	if eighths == 0 || p.Limit.rule() != local.ByLimit || !p.Algorithm.splits() {
 		return p, nil, false
 	}
 	var rests []Limit
@@ -35,8 +65,10 @@ func (p Policy) split(eighths int) (rest Policy, shares []standing.Limit, ok boo
 		}
 		rests, shares = append(rests, r), append(shares, share)
 	}
-	for i, l := range p.limits() {
-		shares[i] = shares[i].Owing(max(p.MaxDebt, l.burst()), int64(eighths))
+	if !p.Algorithm.has(lua.Window) {
+		for i, l := range p.limits() {
+			shares[i] = shares[i].Owing(max(p.MaxDebt, l.burst()), int64(eighths))
+		}
 	}
 	p.Limit, p.Also, p.MaxDebt = rests[0], rests[1:], standing.RestOfDebt(p.MaxDebt, int64(eighths))
 	return p, shares, true

@@ -188,8 +188,8 @@ func (p Policy) validateStanding(f *faults) {
 	case !(p.Standing >= 0 && p.Standing <= lua.MostShared/8.) || p.Standing*8 != float64(p.eighths()):
 		f.bad("Standing", p.Standing, "must be a multiple of 1/8 from 0 to 3/4")
 		return
-	case p.Algorithm.has(lua.Window):
-		f.bad("Standing", p.Standing, "must be 0 with a "+p.Algorithm.String()+": only a token bucket can be split")
+	case !p.Algorithm.splits():
+		f.bad("Standing", p.Standing, "must be 0 with a "+p.Algorithm.String()+": only a TokenBucket or a FixedWindow can be split")
 		return
 	}
 	for i, l := range p.limits() {

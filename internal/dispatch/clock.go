@@ -158,6 +158,24 @@ func (c *clock) at(t time.Duration) (int64, bool) {
 	return s.offset + t.Microseconds(), s.known
 }
 
+// bounds reports between which times the node's clock is at t, in µs. It reports false if no reply
+// has come yet.
+func (c *clock) bounds(t time.Duration) (from, to int64, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.best {
+		if !s.known {
+			continue
+		}
+		at, slack := s.offset+t.Microseconds(), (s.trip/2+(t-s.at).Abs()/100).Microseconds()+1
+		if !ok {
+			from, to, ok = at-slack, at+slack, true
+		}
+		from, to = max(from, at-slack), min(to, at+slack)
+	}
+	return from, to, ok && from <= to
+}
+
 // roundTrip reports the 99th percentile of the last 128 round trips, or 2 ms if there were fewer
 // than 16.
 func (c *clock) roundTrip() time.Duration {

@@ -43,7 +43,7 @@ type Options struct {
 
 	// Announced returns what this process announces with its presence, and the version of that: see
 	// [Dispatcher.Forget].
-	Announced func() (remote.Announcement, int64)
+	Announced func() (a remote.Announcement, keep time.Duration, version int64)
 
 	// Poll returns the next poll of the table of fractions, or reports false if there is nothing to
 	// ask. It is sent with the presence at the table's node. Polled takes its result.

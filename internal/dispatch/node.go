@@ -109,6 +109,10 @@ func (n *Node) ProbeDue(now time.Duration) bool { return n.guard.ReadyAt(now) }
 // yet.
 func (n *Node) ServerTime(t time.Duration) (int64, bool) { return n.clock.at(t) }
 
+// ServerTimes reports between which times the node's clock is at the process' time t, in µs since
+// 1970. It reports false if that is not known.
+func (n *Node) ServerTimes(t time.Duration) (from, to int64, ok bool) { return n.clock.bounds(t) }
+
 // RoundTrip reports the 99th percentile of the round trips, or what one typically takes if that is
 // more: few answers are enough to know that, and a lease that does not last until the next answer
 // is none.

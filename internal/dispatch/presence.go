@@ -245,8 +245,9 @@ func (n *Node) sendPresence(ctx context.Context, timeout, ttl time.Duration, wai
 	d := n.dispatcher
 	var announced remote.Announcement
 	var version int64
+	var keep time.Duration
 	if ttl > 0 {
-		announced, version = d.options.Announced()
+		announced, keep, version = d.options.Announced()
 	}
 	sent := d.now()
 	d.options.CheckClock(sent) // before this process names itself, and states the right that it has
@@ -258,7 +259,7 @@ func (n *Node) sendPresence(ctx context.Context, timeout, ttl time.Duration, wai
 		defer attempt.Abort()
 		n.Calls.Add(1)
 	}
-	p := remote.Process{ID: d.options.Lease(), TTL: ttl, Announced: announced}
+	p := remote.Process{ID: d.options.Lease(), TTL: ttl, Announced: announced, Keep: keep}
 	if n.id == d.options.Store.TableNode() {
 		p.Poll, _ = d.options.Poll(sent)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // share is the standing share of one key, as a source of its tokens. Without standing shares it is
@@ -14,6 +15,8 @@ type share struct {
 	limiter *Limiter
 	limits  standing.Limits // nil if there is none, or none is used
 	hash    uint64          // of the key
+	id      local.ID
+	policy  *local.Policy
 }
 
 // share returns the standing share of a key that has the policy p.
@@ -21,7 +24,27 @@ func (l *Limiter) share(id local.ID, p *local.Policy) share {
 	if l.mode.Load()&ModeStanding == 0 {
 		return share{}
 	}
-	return share{l, usableShares(p), l.Group.Cache.Hash(id)}
+	return share{l, usableShares(p), l.Group.Cache.Hash(id), id, p}
+}
+
+// at returns a moment of the share, with the key's window if its limit has one.
+func (s share) at(now time.Duration) standing.At {
+	at := standing.At{Now: now}
+	if s.limiter.Kind.Algorithm.Has(lua.Phased) {
+		t := s.shares().Times(now)
+		at.Window = t.Window(s.window(t.From()))
+	}
+	return at
+}
+
+// window returns the key's window that contains a time of the node's clock: its begin and its
+// length, all in µs.
+func (s share) window(server int64) (begin, length int64) {
+	if s.policy.At != nil {
+		return s.policy.At(server)
+	}
+	phase, length := s.limiter.phase(s.id.Key), s.policy.Call.Period
+	return server - (server-phase)%length, length
 }
 
 // share returns the standing share of b's key.
@@ -39,7 +62,7 @@ func (s share) take(now time.Duration, n int64, u *standing.Use) (left int64, ok
 	if s.limits == nil || !s.lends(n) {
 		return 0, false
 	}
-	if left, ok = s.shares().Take(now, s.hash, s.limits, n, u); ok {
+	if left, ok = s.shares().Take(s.at(now), s.hash, s.limits, n, u); ok {
 		s.limiter.Standing.count(s.hash, n)
 		s.limiter.Standing.fade()
 	}
@@ -57,7 +80,7 @@ func (s share) level(now time.Duration) int64 {
 	if s.limits == nil {
 		return 0
 	}
-	level := s.shares().Level(now, s.hash, s.limits)
+	level := s.shares().Level(s.at(now), s.hash, s.limits)
 	if later := s.limiter.Standing.later.Load(); later > 0 {
 		level = min(level, s.shares().Bearable(s.limits)-later)
 	}
@@ -87,7 +110,7 @@ func (s share) charge(now time.Duration, n int64) int64 {
 	if s.limits == nil {
 		return 0
 	}
-	charged := s.shares().Charge(now, s.hash, s.limits, n)
+	charged := s.shares().Charge(s.at(now), s.hash, s.limits, n)
 	s.limiter.Charged.Add(charged)
 	return charged
 }
@@ -98,7 +121,7 @@ func (s share) refund(now time.Duration, n int64) int64 {
 	if s.limits == nil {
 		return 0
 	}
-	return s.shares().Refund(now, s.hash, s.limits, n)
+	return s.shares().Refund(s.at(now), s.hash, s.limits, n)
 }
 
 // gains returns how many tokens come to the share between two times.
@@ -106,7 +129,7 @@ func (s share) gains(from, until time.Duration) int64 {
 	if s.limits == nil || until <= from {
 		return 0
 	}
-	return s.shares().By(from, until, s.hash, s.limits)
+	return s.shares().By(s.at(from), until, s.hash, s.limits)
 }
 
 // tell adds to an outcome over n tokens what the share has: its tokens, and that it may have n
@@ -118,11 +141,11 @@ func (s share) tell(o local.Outcome, now time.Duration, n int64) local.Outcome {
 	switch o.Reason {
 	case local.Limited, local.FallbackSpent:
 		if o.Retry > 0 && s.lends(n) {
-			o.Retry = max(min(o.Retry, s.shares().Wait(now, s.hash, s.limits, n)), time.Microsecond)
+			o.Retry = max(min(o.Retry, s.shares().Wait(s.at(now), s.hash, s.limits, n)), time.Microsecond)
 		}
 		o.Left = max(o.Left, s.level(now), 0)
 	case local.Granted, local.Fallback:
-		o.Left = max(o.Left, 0) + s.shares().Level(now, s.hash, s.limits)
+		o.Left = max(o.Left, 0) + s.shares().Level(s.at(now), s.hash, s.limits)
 	}
 	return o
 }
@@ -137,7 +160,7 @@ func (s share) full(now time.Duration) time.Duration {
 	if s.limits == nil {
 		return 0
 	}
-	return s.shares().Full(now, s.hash, s.limits)
+	return s.shares().Full(s.at(now), s.hash, s.limits)
 }
 
 // shares are those of the process.
@@ -151,6 +174,9 @@ type Standing struct {
 	Agreed atomic.Bool
 
 	later atomic.Int64 // the largest cost of late that was known only after its request, in tokens: see [share.take]
+
+	// Parts says how windows are split. It is nil while Redis has the whole limits.
+	Parts atomic.Pointer[standing.Parts]
 
 	admitted [standingCounters]paddedCount
 }

@@ -3,6 +3,7 @@ package model
 import (
 	"maps"
 	"strings"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
@@ -11,8 +12,18 @@ import (
 // each call. The zero value has none.
 type Presence struct {
 	seen    map[string]process // by id
+	used    map[part]inUse     // the parts of policies that were in use
 	expires int64              // ms of the server's clock after which all are forgotten; see key
 }
+
+// part is so many eighths of a policy, by the fingerprint of its name.
+type part struct {
+	name    string
+	eighths int64
+}
+
+// inUse says since when and until when a part was in use, in s.
+type inUse struct{ from, to int64 }
 
 // process is a process that is present.
 type process struct {
@@ -22,7 +33,7 @@ type process struct {
 
 // Run executes one call at the time now, or of the server's clock if that is 0, and returns the
 // reply. The other arguments are the script's, and so is the reply. The error is an [Error].
-func (p *Presence) Run(clock, now int64, id string, ttl int64, announced string) (reply []int64, err error) {
+func (p *Presence) Run(clock, now int64, id string, ttl int64, announced string, keep int64) (reply []int64, err error) {
 	a := announcement(announced)
 	switch {
 	case id == "":
@@ -31,12 +42,15 @@ func (p *Presence) Run(clock, now int64, id string, ttl int64, announced string)
 		return nil, argumentError(2)
 	case !a.valid():
 		return nil, argumentError(4)
+	case keep < 0 || keep > lua.LongestKept:
+		return nil, argumentError(5)
 	}
 	if now == 0 {
 		now = clock
 	}
 	if clock/1000 > p.expires {
 		clear(p.seen)
+		clear(p.used)
 	}
 	if ttl == 0 {
 		delete(p.seen, id)
@@ -53,8 +67,52 @@ func (p *Presence) Run(clock, now int64, id string, ttl int64, announced string)
 		p.seen = make(map[string]process)
 	}
 	p.seen[id] = process{now, a}
-	p.expires = clock/1000 + (ttl+499)/500 // two ttl, in ms
-	return p.census(now, a), nil
+	parts := p.parts(now, a, keep)
+	life := (ttl + 499) / 500 // two ttl, in ms
+	if len(p.used) > 0 {      // another process may keep more, or for longer
+		if len(parts) > 0 {
+			life = max(life, keep*1000)
+		}
+		life = max(life, p.expires-clock/1000)
+	}
+	p.expires = clock/1000 + life
+	return append(p.census(now, a), parts...), nil
+}
+
+// parts notes which parts of the policies of a are in use, and returns the numbers of those that
+// were in the last keep seconds.
+func (p *Presence) parts(now int64, a announcement, keep int64) (all []int64) {
+	if keep == 0 {
+		return nil
+	}
+	second, begun := int64(time.Second/time.Microsecond), now
+	from, to := begun/second, (begun+second-1)/second
+	for i := range a.policies() {
+		name, _ := a.policy(i)
+		_, use := a.shares(i)
+		for eighths := int64(1); eighths <= lua.MostShared; eighths++ {
+			key := part{name, eighths}
+			it, known := p.used[key]
+			if known && it.to < from-keep {
+				delete(p.used, key)
+				known = false
+			}
+			switch {
+			case use == eighths && !known:
+				it = inUse{from, to}
+			case use == eighths:
+				it = inUse{min(it.from, from), max(it.to, to)}
+			case !known:
+				continue
+			}
+			if p.used == nil {
+				p.used = make(map[part]inUse)
+			}
+			p.used[key] = it
+			all = append(all, int64(i+1), eighths, it.from*second, it.to*second)
+		}
+	}
+	return all
 }
 
 // census counts the processes, those that announce nothing, and those of each policy of a.
@@ -103,7 +161,7 @@ func (p *Presence) census(now int64, a announcement) []int64 {
 
 // Clone returns a copy that shares nothing with p.
 func (p *Presence) Clone() Presence {
-	return Presence{seen: maps.Clone(p.seen), expires: p.expires}
+	return Presence{seen: maps.Clone(p.seen), used: maps.Clone(p.used), expires: p.expires}
 }
 
 // announcement is what a process says of itself: a fingerprint of its service, and for each policy

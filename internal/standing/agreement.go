@@ -7,9 +7,12 @@ import (
 )
 
 const (
-	// kept is how long it counts that some process used its shares, since it was last seen to. One
-	// that cannot reach Redis uses them until the end of its right.
-	kept = TTL + lua.TermsHold + 12*time.Second
+	// life is how long a process may go on to use its shares after it was last seen to. One that
+	// cannot reach Redis uses them until the end of its right.
+	life = TTL + 12*time.Second
+
+	// kept is how long it counts that some process used its shares.
+	kept = life + lua.TermsHold
 
 	// forgotten is how long Redis may go by the larger part of a process that took more of a limit
 	// until a moment ago, beside the life of its leases.
@@ -26,8 +29,9 @@ const (
 //     took more, and only after it has said that it will. It stops at once.
 //
 // So turning shares on, turning them off, and another part are the same event. While processes
-// differ, nobody has the difference. The zero value wants nothing. There is no clock, no I/O and no
-// lock.
+// differ, nobody has the difference. A window counts what was used in it until it ends, so each is
+// split by what held when it began: see [Parts]. The zero value wants nothing. There is no clock,
+// no I/O and no lock.
 type Agreement struct {
 	wants, redis  int           // eighths
 	used          int           // the most that anybody was lately seen to use
@@ -35,6 +39,7 @@ type Agreement struct {
 	outsiders     int64         // processes that want another part, as last heard
 	governedUntil time.Duration // until then the larger part of another process may govern in Redis
 	ready, agreed bool          // the shares may be used: once that is said, and now
+	windows       windows       // of a policy that counts by them
 }
 
 // Heard is what the last reports to all nodes said.
@@ -45,10 +50,15 @@ type Heard struct {
 	Said      int   // by how many it said that it uses its own: the least of all nodes
 	Nodes     int   // that have processes
 	Told      int   // of these, how many have answered a report
+
+	WasUsed []lua.Used // parts that were in use in windows that may not have ended: of all nodes
+	At      int64      // the earliest of the nodes' clocks when they answered, in µs
 }
 
-// Want sets how many eighths this process wants. leases is how long one may live.
-func (a *Agreement) Want(now time.Duration, eighths int, leases time.Duration) {
+// Want sets how many eighths this process wants. leases is how long one may live, and window is the
+// longest of the policy's windows, 0 if it has none.
+func (a *Agreement) Want(now time.Duration, eighths int, leases, window time.Duration) {
+	a.windows.longest = window
 	if eighths != a.wants {
 		a.wants, a.ready, a.agreed = eighths, false, false
 	}
@@ -67,7 +77,7 @@ func (a *Agreement) Hear(now time.Duration, h Heard, leases time.Duration) {
 		a.governedUntil = now + forgotten + leases
 	}
 	a.outsiders = h.Outsiders
-	a.split(now, max(a.wants, h.Wanted, a.used), leases)
+	a.split(now, max(a.wants, h.Wanted, a.used, a.windows.hear(h)), leases)
 	// A node that is new, as after a failover, changes nothing until it is heard.
 	heard := h.Told > 0 && (a.agreed || h.Told == h.Nodes)
 	a.ready = a.wants > 0 && a.redis == a.wants && a.outsiders == 0 && now >= a.governedUntil && heard
@@ -89,6 +99,9 @@ func (a *Agreement) split(now time.Duration, eighths int, leases time.Duration) 
 // Redis returns how many eighths of the limits this process leaves to shares when it takes from
 // Redis.
 func (a *Agreement) Redis() int { return a.redis }
+
+// Parts returns how windows are split, as this process knows.
+func (a *Agreement) Parts() Parts { return Parts{a.redis, a.windows.heard, a.windows.used} }
 
 // Uses returns by how many eighths this process is to say that it uses its shares.
 func (a *Agreement) Uses() int {

@@ -17,6 +17,7 @@ const (
 	period = 3 * time.Second  // of reports
 	silent = 10 * time.Second // after it a process is counted no more
 	leases = 2 * time.Second
+	late   = 2 * time.Second // until then a call may be executed
 )
 
 // splitter is a process of the model.
@@ -30,6 +31,22 @@ type splitter struct {
 	moves    bool          // it goes on to use its shares meanwhile
 	right    time.Duration // its shares end then
 	first    bool          // it has heard nothing yet, or not for long, and takes nothing
+	usesFrom time.Duration // it uses its shares since then
+	calls    []windowCall  // under way
+}
+
+// windowCall is a call for a window that begins at a time.
+type windowCall struct {
+	at      time.Duration // when it is executed
+	begin   int64
+	eighths int  // that it leaves to shares
+	alone   bool // not in another window
+}
+
+// window is what happened in the running window of a key.
+type window struct {
+	begin        int64
+	shared, left int // by the most eighths shares were used, and the least was left to them by a call
 }
 
 // report is what Redis has of a process.
@@ -48,12 +65,35 @@ type splitters struct {
 	took    map[int]time.Duration // when it was last taken from Redis, by eighths that were left
 	last    time.Duration         // when something happened
 	calm    time.Duration         // until then nothing does
+
+	length time.Duration // of the windows; 0 for token buckets
+	keys   []window
+	used   map[int]lasted // what Redis keeps, by eighths
 }
+
+// start is the time of Redis at the begin of a history, in µs.
+const start = int64(1_763_640_000_000_000)
+
+func newSplitters(seed uint64, length time.Duration) *splitters {
+	m := &splitters{
+		Rand: rand.New(rand.NewPCG(seed, 55)), reports: map[int]report{}, took: map[int]time.Duration{},
+		length: length, used: map[int]lasted{},
+	}
+	for range 4 {
+		if length > 0 {
+			m.keys = append(m.keys, window{begin: m.server() - m.Int64N(length.Microseconds()), left: lua.MostShared})
+		}
+	}
+	return m
+}
+
+// server is the time of Redis.
+func (m *splitters) server() int64 { return start + m.now.Microseconds() }
 
 func (m *splitters) join(want int) {
 	m.born++
 	p := &splitter{id: m.born, first: true, reportAt: m.now}
-	p.Want(m.now, want, leases)
+	p.Want(m.now, want, leases, m.length)
 	m.all = append(m.all, p)
 }
 
@@ -66,7 +106,7 @@ func (m *splitters) happen(kinds uint64) {
 		return
 	}
 	now := func(kind, seconds int) (is bool) {
-		if is = kinds>>kind&1 == 1 && m.IntN(seconds*10) == 0; is && kind != 5 {
+		if is = kinds>>kind&1 == 1 && m.IntN(seconds*10) == 0; is && kind != 5 && kind != 7 {
 			m.last = m.now
 		}
 		return is
@@ -86,7 +126,7 @@ func (m *splitters) happen(kinds uint64) {
 		m.join(m.want())
 	}
 	if now(3, 20) { // a reload
-		m.all[m.IntN(len(m.all))].Want(m.now, m.want(), leases)
+		m.all[m.IntN(len(m.all))].Want(m.now, m.want(), leases, m.length)
 	}
 	if now(4, 30) { // shorter than a report counts
 		p := m.all[m.IntN(len(m.all))]
@@ -96,6 +136,20 @@ func (m *splitters) happen(kinds uint64) {
 		p := m.all[m.IntN(len(m.all))]
 		p.stillTo, p.moves, p.answerAt, p.first, m.calm = m.now+TTL, true, 0, true, m.now+TTL
 	}
+	if now(7, 100) && m.last < m.now-2*period { // Redis loses what all have heard of, and nobody comes for long
+		clear(m.reports)
+		clear(m.used)
+		m.calm = m.now + max(m.length, silent)
+	}
+	if now(6, 100) { // all end, in peace or not, and then there are others
+		if m.IntN(2) == 0 {
+			clear(m.reports)
+		}
+		m.all = nil
+		for range 1 + m.IntN(3) {
+			m.join(m.want())
+		}
+	}
 }
 
 // step is a tick of one process.
@@ -103,7 +157,10 @@ func (m *splitters) step(p *splitter) {
 	switch {
 	case p.answerAt > 0 && m.now >= p.answerAt:
 		p.answerAt, p.first, p.right = 0, false, m.now+TTL
-		p.Hear(m.now, p.heard, leases)
+		agreed := p.agreed
+		if p.Hear(m.now, p.heard, leases); p.agreed && !agreed {
+			p.usesFrom, m.last = m.now, m.now
+		}
 		if p.Uses() > p.heard.Said {
 			p.reportAt = m.now + tick
 		} else {
@@ -120,8 +177,84 @@ func (m *splitters) step(p *splitter) {
 				}
 			}
 		}
+		if m.length > 0 {
+			m.keep(p)
+		}
 		p.answerAt = m.now + time.Duration(m.IntN(3))*tick
 	}
+}
+
+// keep is what a report does to what Redis keeps of the parts that were in use.
+func (m *splitters) keep(p *splitter) {
+	const second = int64(1e6)
+	p.heard.At = m.server()
+	if e := p.Uses(); e > 0 {
+		now := lasted{m.server() / second * second, (m.server()/second + 1) * second}
+		was, ok := m.used[e]
+		if ok {
+			now.from = was.from
+		}
+		m.used[e] = now
+	}
+	for e, u := range m.used {
+		if u.to < m.server()-Keep(m.length).Microseconds() {
+			delete(m.used, e)
+			continue
+		}
+		p.heard.WasUsed = append(p.heard.WasUsed, lua.Used{Eighths: int64(e), From: u.from, To: u.to})
+	}
+}
+
+// windows plays a tick of all keys, and says how it broke the limit.
+func (m *splitters) windows() string {
+	for k := range m.keys {
+		w := &m.keys[k]
+		if m.server() >= w.begin+m.length.Microseconds() {
+			*w = window{begin: w.begin + m.length.Microseconds(), left: lua.MostShared}
+		}
+		for _, p := range m.all {
+			if m.now < p.stillTo && !p.moves {
+				continue
+			}
+			if p.agreed && m.now < p.right && start+p.usesFrom.Microseconds() <= w.begin {
+				w.shared = max(w.shared, p.wants)
+			}
+			if m.now >= p.stillTo && !p.first && len(p.calls) < 50 {
+				s := p.Parts()
+				if s.Of(w.begin) > p.redis { // a call must not have a smaller cap than its policy
+					return fmt.Sprintf("at %v, process %d leaves %d/8 of a window, and %d/8 at all", m.now, p.id, s.Of(w.begin), p.redis)
+				}
+				p.calls = append(p.calls, windowCall{
+					m.now + time.Duration(m.Int64N(int64(late))), w.begin, s.Of(w.begin), s.Alone(w.begin, m.length.Microseconds()),
+				})
+			}
+		}
+	}
+	for _, p := range m.all {
+		var rest []windowCall
+		for i, c := range p.calls {
+			w := &m.keys[i%len(m.keys)]
+			for j := range m.keys {
+				if (c.begin-m.keys[j].begin)%m.length.Microseconds() == 0 {
+					w = &m.keys[j]
+				}
+			}
+			switch {
+			case m.now < c.at:
+				rest = append(rest, c)
+			case c.begin == w.begin || !c.alone:
+				w.left = min(w.left, c.eighths)
+			}
+		}
+		p.calls = rest
+	}
+	for _, w := range m.keys {
+		if w.shared > w.left {
+			return fmt.Sprintf("at %v, in the window since %v shares were used by %d/8, and Redis went by 1 - %d/8",
+				m.now, time.Duration(w.begin-start)*time.Microsecond, w.shared, w.left)
+		}
+	}
+	return ""
 }
 
 // play plays a history, and says how it broke the limit.
@@ -138,6 +271,12 @@ func (m *splitters) play(length time.Duration) string {
 					m.took[p.redis] = m.now
 				}
 			}
+		}
+		if m.length > 0 {
+			if how := m.windows(); how != "" {
+				return how
+			}
+			continue
 		}
 		for _, p := range m.all {
 			if !p.agreed || m.now >= p.right || m.now < p.stillTo && !p.moves {
@@ -163,11 +302,25 @@ func TestProcessesThatSplitDifferently(t *testing.T) {
 		histories = 300
 	}
 	for seed := range histories {
-		m := &splitters{
-			Rand: rand.New(rand.NewPCG(uint64(seed), 55)), reports: map[int]report{}, took: map[int]time.Duration{},
-		}
+		m := newSplitters(uint64(seed), 0)
 		if how := m.play(400 * time.Second); how != "" {
 			t.Fatalf("seed %d: %s", seed, how)
+		}
+	}
+}
+
+// The same of windows: what shares were used for in one and what Redis went by in it fit into the
+// limit, though the window goes on for long after processes that used it are gone.
+func TestWindowsAreSplitAsTheyBegan(t *testing.T) {
+	histories := 600
+	if testing.Short() {
+		histories = 100
+	}
+	for seed := range histories {
+		length := []time.Duration{time.Second, 5 * time.Second, 20 * time.Second, time.Minute, 3 * time.Minute, time.Hour}[seed%6]
+		m := newSplitters(uint64(seed), length)
+		if how := m.play(400 * time.Second); how != "" {
+			t.Fatalf("seed %d, windows of %v: %s", seed, length, how)
 		}
 	}
 }
@@ -175,7 +328,7 @@ func TestProcessesThatSplitDifferently(t *testing.T) {
 // A fleet that wants a part comes to use it, one that wants another part comes to use that, and one
 // that gives it up comes to have the whole limit again.
 func TestPartsAreUsed(t *testing.T) {
-	m := &splitters{Rand: rand.New(rand.NewPCG(1, 55)), reports: map[int]report{}, took: map[int]time.Duration{}}
+	m := newSplitters(1, 0)
 	for range 12 {
 		m.join(4)
 	}
@@ -186,7 +339,7 @@ func TestPartsAreUsed(t *testing.T) {
 		for until := m.now + step.within; m.now < until; m.now += tick {
 			for _, p := range m.all {
 				if p.wants != step.want {
-					p.Want(m.now, step.want, leases)
+					p.Want(m.now, step.want, leases, m.length)
 				}
 				m.step(p)
 			}

@@ -36,8 +36,8 @@ type stretch struct {
 // fractions holds, so a share that grows gets only what is refilled, and one that shrinks is
 // clipped.
 type change struct {
-	virtual time.Duration // when it was
-	least   int64         // the smaller of the fractions before and after it
+	at, virtual time.Duration // when it was
+	least       int64         // the smaller of the fractions before and after it
 }
 
 // at returns the virtual time at now. It is rounded down.
@@ -65,7 +65,7 @@ func (s *stretch) next(now time.Duration, fraction int64, end time.Duration) *st
 	for kept > 0 && s.changes[kept-1].least >= least {
 		kept--
 	}
-	n.changes = append(append([]change(nil), s.changes[:kept]...), change{n.virtual, least})
+	n.changes = append(append([]change(nil), s.changes[:kept]...), change{now, n.virtual, least})
 	if len(n.changes) > mostChanges {
 		n.changes[1].least = n.changes[0].least
 		n.changes = n.changes[1:]
@@ -82,6 +82,16 @@ func (s *stretch) empty(v time.Duration, l *Limit) time.Duration {
 		e = max(e, c.virtual-scale(l.fill, c.least))
 	}
 	return inUnits(e)
+}
+
+// since returns the least fraction that this process has had since a time.
+func (s *stretch) since(t time.Duration) int64 {
+	for i := range s.changes { // from one to the next, least rises
+		if c := &s.changes[i]; c.at >= t {
+			return min(c.least, s.fraction)
+		}
+	}
+	return s.fraction
 }
 
 // scale returns the part of d that a fraction of lua.Pool has, rounded down.

@@ -40,6 +40,10 @@ type Limit struct {
 	fill  time.Duration // size·token: virtual ns in which they fill
 	since time.Duration // virtual time at which the limit began; every share of it was empty then
 
+	// window is the longest of the limit's windows, or 0 for a bucket. A share of a window has all of
+	// its tokens when the window begins. Then debt, token, fill and since are 0.
+	window time.Duration
+
 	tag word // of the limits of a key: what they used counts for no others
 
 	place, others uint64 // which of its key's places is this limit's, and the bits that tell the key's places apart
@@ -136,7 +140,7 @@ func inUnits(d time.Duration) time.Duration { return (d + unit - 1) &^ (unit - 1
 // them too.
 func (l Limits) Are(parts []Limit) bool {
 	return slices.EqualFunc(l, parts, func(x, y Limit) bool {
-		return x.size == y.size && x.debt == y.debt && x.token == y.token && x.fill == y.fill
+		return x.size == y.size && x.debt == y.debt && x.token == y.token && x.fill == y.fill && x.window == y.window
 	})
 }
 

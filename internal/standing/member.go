@@ -33,6 +33,13 @@ func (s *Shares) Open(log2 int) {
 	}
 }
 
+// OpenWindows is Open for limits by windows.
+func (s *Shares) OpenWindows(log2 int) {
+	if s.windows.Load() == nil {
+		s.windows.CompareAndSwap(nil, &places{64 - log2, make([]atomic.Uint64, 1<<log2)})
+	}
+}
+
 // Begin returns the limits of a key, of which every share is empty at first, from now on. Limits
 // that take the place of others must not begin with what the others did not use, so they have a tag
 // of their own: see word.
@@ -42,7 +49,9 @@ func (s *Shares) Begin(now time.Duration, limits ...Limit) Limits {
 	s.tag = s.tag%(1<<tagBits-1) + 1
 	all := append(Limits(nil), limits...)
 	for i := range all {
-		all[i].since, all[i].tag = s.stretch().at(now), s.tag
+		if all[i].tag = s.tag; all[i].window == 0 {
+			all[i].since = s.stretch().at(now)
+		}
 		all[i].place, all[i].others = uint64(i), 1<<bits.Len(uint(len(all)-1))-1
 	}
 	return all

@@ -36,11 +36,11 @@ func TestUseByFormerLimit(t *testing.T) {
 	s.set(now, lua.Pool, now+time.Hour)
 	now += time.Minute
 	var u Use
-	if _, ok := s.Take(now, key, former, 1, &u); !ok {
+	if _, ok := s.Take(At{Now: now}, key, former, 1, &u); !ok {
 		t.Fatal("there is no token")
 	}
 	now += time.Minute
-	s.Take(now, key, l, 1, nil) // takes the place over
+	s.Take(At{Now: now}, key, l, 1, nil) // takes the place over
 	if s.Return(key, u, 1) {
 		t.Error("a use of the former limit was put back")
 	}
@@ -58,7 +58,7 @@ func TestShareThatGrows(t *testing.T) {
 	s.set(now, lua.Pool/2, now+time.Hour)
 	now += 30 * time.Minute
 	s.set(now, lua.Pool, now+time.Hour)
-	if n := s.Level(now, key, a); n != 10 {
+	if n := s.Level(At{Now: now}, key, a); n != 10 {
 		t.Errorf("a share of 10 that grows has %d tokens at once", n)
 	}
 }

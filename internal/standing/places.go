@@ -21,8 +21,10 @@ const PlaceBits = 20
 // used it last. The places of a key with several limits are neighbors. Keys that meet in a place
 // share one share. That is stricter than their limits, and costs a call now and then.
 type Shares struct {
-	places  atomic.Pointer[places]
+	places  atomic.Pointer[places] // of buckets
+	windows atomic.Pointer[places] // of windows: their time is the nodes'
 	current atomic.Pointer[stretch]
+	clock   atomic.Pointer[nodeClock]
 
 	mu     sync.Mutex // guards changes of current, and what follows
 	member member
@@ -33,7 +35,8 @@ type Shares struct {
 type Use struct {
 	limits Limits
 	tokens int64
-	after  word // what the places said then, summed
+	after  word          // what the places said then, summed
+	token  time.Duration // of a window: what one takes of its place
 }
 
 // Empty reports whether u is nothing.
@@ -75,9 +78,9 @@ func (w word) empty() time.Duration { return time.Duration(w >> tagBits << unitB
 
 func (w word) tag() word { return w & (1<<tagBits - 1) }
 
-// at returns a word that says that a share of the limits with a tag was empty at a time, which is
-// in whole units.
-func at(empty time.Duration, tag word) word { return word(empty)<<(tagBits-unitBits) | tag }
+// wordOf returns a word that says that a share of the limits with a tag was empty at a time, which
+// is in whole units.
+func wordOf(empty time.Duration, tag word) word { return word(empty)<<(tagBits-unitBits) | tag }
 
 // isOf reports whether the place that says w may be used by the limits with a tag.
 func (w word) isOf(tag word) bool { return w == 0 || w.tag() == tag }
@@ -86,72 +89,117 @@ func (w word) isOf(tag word) bool { return w == 0 || w.tag() == tag }
 // places or in none, so each limit meets its like.
 func (s *Shares) place(hash uint64, l *Limit) *atomic.Uint64 {
 	p := s.places.Load()
+	if l.window > 0 {
+		p = s.windows.Load()
+	}
 	return &p.words[hash>>p.shift&^l.others|l.place]
 }
 
-// Take takes n ≥ 1 tokens from the share of a key, all or nothing, and returns how many are left.
-// hash is of the key and its policy. If u is not nil, Take stores in it how the tokens can be put
-// back. It never blocks and does not allocate.
-func (s *Shares) Take(now time.Duration, hash uint64, limits Limits, n int64, u *Use) (left int64, ok bool) {
-	c := s.stretch()
-	if now >= c.end || c.fraction == 0 {
-		return 0, false
-	}
-	v := c.now(now)
-	for i := 1; i < len(limits); i++ { // look first: what is taken and put back may be burnt
-		if l := &limits[i]; s.level(c, v, hash, l) < n {
-			s.takeOver(c, v, hash, l)
-			return 0, false
-		}
-	}
-	sum := word(0)
-	left = math.MaxInt64
-	for i := range limits {
-		l := &limits[i]
-		w, ok := s.take(c, v, hash, l, n)
-		if !ok { // another was quicker
-			s.Return(hash, Use{limits[:i], n, sum}, n)
-			return 0, false
-		}
-		sum += w
-		left = min(left, int64((v-w.empty())/l.token))
-	}
-	if u != nil {
-		*u = Use{limits, n, sum}
-	}
-	return left, true
+// room is what a key's share of one limit has at a moment. A place that says floor or less is that
+// of a full share, one that says ceiling of an empty one, and a token takes it further by token.
+type room struct {
+	place                 *atomic.Uint64
+	floor, ceiling, token time.Duration
+	tag                   word
+	window                bool
 }
 
-// take takes n tokens from the share of one limit at the virtual time v, and returns what its place
-// says then.
-func (s *Shares) take(c *stretch, v time.Duration, hash uint64, l *Limit, n int64) (w word, ok bool) {
-	if n > l.size {
-		return 0, false
+// room returns the room of the share of one limit. It reports false if the share has nothing.
+func (s *Shares) room(c *stretch, at At, hash uint64, l *Limit) (r room, ok bool) {
+	if l.window > 0 {
+		return s.roomInWindow(c, at, hash, l)
 	}
-	empty, place := c.empty(v, l), s.place(hash, l)
+	v := c.now(at.Now)
+	return room{s.place(hash, l), c.empty(v, l), v, l.token, l.tag, false}, true
+}
+
+// says returns what the place says, and the time at which the share was empty. It reports false if
+// the place belongs to other limits. In a window nobody has used it is nobody's.
+func (r *room) says() (w word, empty time.Duration, ok bool) {
+	w = word(r.place.Load())
+	return w, max(w.empty(), r.floor), w.isOf(r.tag) || r.window && w.empty() <= r.floor
+}
+
+// used reports whether some of the share was used.
+func (r *room) used() bool { return word(r.place.Load()).empty() > r.floor }
+
+// level returns how many tokens the share has.
+func (r *room) level() int64 {
+	_, empty, ok := r.says()
+	if !ok {
+		return 0
+	}
+	return max(int64((r.ceiling-empty)/r.token), 0)
+}
+
+// take takes n tokens, and returns what the place says then.
+func (r *room) take(n int64) (w word, ok bool) {
 	for {
-		is := word(place.Load())
-		after := max(is.empty(), empty) + time.Duration(n)*l.token
-		if after > v {
+		is, empty, ok := r.says()
+		if n > int64((r.ceiling-empty)/r.token) {
 			return 0, false
 		}
-		if !is.isOf(l.tag) {
-			s.takeOver(c, v, hash, l)
+		if !ok {
+			r.takeOver()
 			return 0, false
 		}
-		if w = at(after, l.tag); place.CompareAndSwap(uint64(is), uint64(w)) {
+		if w = wordOf(empty+time.Duration(n)*r.token, r.tag); r.place.CompareAndSwap(uint64(is), uint64(w)) {
 			return w, true
 		}
 	}
 }
 
-// takeOver makes the place of a limit's share its own if others used it last, and not for as long
-// as the share takes to fill.
-func (s *Shares) takeOver(c *stretch, v time.Duration, hash uint64, l *Limit) {
-	place := s.place(hash, l)
-	if w := word(place.Load()); !w.isOf(l.tag) && w.empty() <= c.empty(v, l) {
-		place.CompareAndSwap(uint64(w), uint64(at(v, l.tag)))
+// takeOver makes the place the share's own if others used it last, and not for as long as the share
+// takes to fill.
+func (r *room) takeOver() {
+	if r.window {
+		return
 	}
+	if w := word(r.place.Load()); !w.isOf(r.tag) && w.empty() <= r.floor {
+		r.place.CompareAndSwap(uint64(w), uint64(wordOf(r.ceiling, r.tag)))
+	}
+}
+
+// has reports whether this process has a right at a moment.
+func (c *stretch) has(at At) bool { return at.Now < c.end && c.fraction > 0 }
+
+// Take takes n ≥ 1 tokens from the share of a key, all or nothing, and returns how many are left.
+// hash is of the key and its policy. If u is not nil, Take stores in it how the tokens can be put
+// back. It never blocks and does not allocate.
+func (s *Shares) Take(at At, hash uint64, limits Limits, n int64, u *Use) (left int64, ok bool) {
+	c := s.stretch()
+	if !c.has(at) {
+		return 0, false
+	}
+	for i := 1; i < len(limits); i++ { // look first: what is taken and put back may be burnt
+		if r, ok := s.room(c, at, hash, &limits[i]); !ok || r.level() < n {
+			if ok {
+				r.takeOver()
+			}
+			return 0, false
+		}
+	}
+	use := Use{limits: limits, tokens: n}
+	left = math.MaxInt64
+	for i := range limits {
+		r, ok := s.room(c, at, hash, &limits[i])
+		w := word(0)
+		if ok {
+			w, ok = r.take(n)
+		}
+		if !ok { // another was quicker
+			use.limits = limits[:i]
+			s.Return(hash, use, n)
+			return 0, false
+		}
+		use.after += w
+		use.token = r.token
+		left = min(left, int64((r.ceiling-w.empty())/r.token))
+	}
+	if u != nil {
+		*u = use
+	}
+	return left, true
 }
 
 // Return puts n tokens of a use back, as if they had not been taken. It reports false, and puts
@@ -173,9 +221,12 @@ func (s *Shares) Return(hash uint64, u Use, n int64) (ok bool) {
 		return false
 	}
 	for i := range u.limits {
-		l := &u.limits[i]
-		was := w[i].empty() - time.Duration(n)*l.token
-		if s.place(hash, l).CompareAndSwap(uint64(w[i]), uint64(at(was, l.tag))) {
+		l, token := &u.limits[i], u.limits[i].token
+		if l.window > 0 {
+			token = u.token
+		}
+		was := w[i].empty() - time.Duration(n)*token
+		if s.place(hash, l).CompareAndSwap(uint64(w[i]), uint64(wordOf(was, l.tag))) {
 			ok = true
 		}
 	}
@@ -186,25 +237,22 @@ func (s *Shares) Return(hash uint64, u Use, n int64) (ok bool) {
 // many it took. The share goes below zero by this process' part of the debt at most; see
 // [Limit.Owing]. Then it admits nothing until it has refilled. A debt is forgotten if the process
 // dies.
-func (s *Shares) Charge(now time.Duration, hash uint64, limits Limits, n int64) (taken int64) {
+func (s *Shares) Charge(at At, hash uint64, limits Limits, n int64) (taken int64) {
 	c := s.stretch()
-	if now >= c.end || c.fraction == 0 {
+	if !c.has(at) {
 		return 0
 	}
-	v := c.now(now)
 	for i := range limits { // of several limits, as many tokens as each can bear
-		n = min(n, s.bears(c, v, hash, &limits[i]))
+		n = min(n, s.bears(c, at, hash, &limits[i]))
 	}
 	if n <= 0 {
 		return 0
 	}
 	for i := range limits {
-		l, empty := &limits[i], c.empty(v, &limits[i])
-		place := s.place(hash, l)
+		r, _ := s.room(c, at, hash, &limits[i])
 		for {
-			is := word(place.Load())
-			after := max(is.empty(), empty) + time.Duration(n)*l.token
-			if place.CompareAndSwap(uint64(is), uint64(at(after, l.tag))) {
+			is, empty, _ := r.says()
+			if r.place.CompareAndSwap(uint64(is), uint64(wordOf(empty+time.Duration(n)*r.token, r.tag))) {
 				break
 			}
 		}
@@ -212,13 +260,17 @@ func (s *Shares) Charge(now time.Duration, hash uint64, limits Limits, n int64) 
 	return n
 }
 
-// bears returns how many tokens the share of one limit can be charged at the virtual time v.
-func (s *Shares) bears(c *stretch, v time.Duration, hash uint64, l *Limit) int64 {
-	empty, ok := s.empty(c, v, hash, l)
+// bears returns how many tokens the share of one limit can be charged.
+func (s *Shares) bears(c *stretch, at At, hash uint64, l *Limit) int64 {
+	r, ok := s.room(c, at, hash, l)
 	if !ok {
 		return 0
 	}
-	return int64(max(v-empty+scale(time.Duration(l.debt)*l.token, c.fraction), 0) / l.token)
+	_, empty, ok := r.says()
+	if !ok {
+		return 0
+	}
+	return int64(max(r.ceiling-empty+scale(time.Duration(l.debt)*r.token, c.fraction), 0) / r.token)
 }
 
 // Bearable returns the most that one request may cost a share, if the share is full and may go
@@ -233,23 +285,20 @@ func (s *Shares) Bearable(limits Limits) int64 {
 
 // Refund gives up to n tokens to the share of a key, which gets no fuller than full, and returns
 // how many fit: of several limits, the most.
-func (s *Shares) Refund(now time.Duration, hash uint64, limits Limits, n int64) (given int64) {
+func (s *Shares) Refund(at At, hash uint64, limits Limits, n int64) (given int64) {
 	c := s.stretch()
-	if now >= c.end || c.fraction == 0 {
+	if !c.has(at) {
 		return 0
 	}
-	v := c.now(now)
 	for i := range limits {
-		l, full := &limits[i], c.empty(v, &limits[i])
-		place := s.place(hash, l)
-		for {
-			is := word(place.Load())
-			lacks := int64((max(is.empty(), full) - full + l.token - 1) / l.token)
-			fits := min(n, lacks)
-			if fits == 0 || !is.isOf(l.tag) {
+		r, ok := s.room(c, at, hash, &limits[i])
+		for ok {
+			is, empty, its := r.says()
+			fits := min(n, int64((empty-r.floor+r.token-1)/r.token))
+			if fits == 0 || !its {
 				break
 			}
-			if place.CompareAndSwap(uint64(is), uint64(at(max(is.empty()-time.Duration(fits)*l.token, full), l.tag))) {
+			if r.place.CompareAndSwap(uint64(is), uint64(wordOf(max(empty-time.Duration(fits)*r.token, r.floor), r.tag))) {
 				given = max(given, fits)
 				break
 			}
@@ -259,60 +308,61 @@ func (s *Shares) Refund(now time.Duration, hash uint64, limits Limits, n int64) 
 }
 
 // Level returns how many tokens the share of a key has now: of several limits, the fewest.
-func (s *Shares) Level(now time.Duration, hash uint64, limits Limits) int64 {
-	return s.By(now, now, hash, limits)
+func (s *Shares) Level(at At, hash uint64, limits Limits) int64 {
+	return s.By(at, at.Now, hash, limits)
 }
 
 // By returns how many tokens the share of a key can give from now until a time, if nobody else
 // takes any: of several limits, the fewest. It goes by the right that this process has now.
-func (s *Shares) By(now, until time.Duration, hash uint64, limits Limits) int64 {
+func (s *Shares) By(at At, until time.Duration, hash uint64, limits Limits) int64 {
 	c := s.stretch()
-	if now >= c.end || c.fraction == 0 {
+	if !c.has(at) {
 		return 0
 	}
-	v, then, least := c.now(now), c.now(until), int64(math.MaxInt64)
+	least := int64(math.MaxInt64)
 	for i := range limits {
-		l := &limits[i]
-		empty, ok := s.empty(c, v, hash, l)
+		r, ok := s.room(c, at, hash, &limits[i])
 		if !ok {
 			return 0
 		}
-		least = min(least, max(int64((then-empty)/l.token), 0))
+		_, empty, ok := r.says()
+		if !ok {
+			return 0
+		}
+		n := int64(0)
+		if limits[i].window == 0 {
+			r.ceiling = c.now(until)
+		} else if until >= at.Now+at.Window.left {
+			n = limits[i].has(c.fraction)
+		}
+		least = min(least, n+max(int64((r.ceiling-empty)/r.token), 0))
 	}
 	return least
 }
 
-// level returns how many tokens the share of one limit has at the virtual time v.
-func (s *Shares) level(c *stretch, v time.Duration, hash uint64, l *Limit) int64 {
-	empty, ok := s.empty(c, v, hash, l)
-	if !ok {
-		return 0
-	}
-	return max(int64((v-empty)/l.token), 0)
-}
-
-// empty returns the virtual time at which the share of one limit was empty. It reports false if its
-// place belongs to other limits.
-func (s *Shares) empty(c *stretch, v time.Duration, hash uint64, l *Limit) (empty time.Duration, ok bool) {
-	w := word(s.place(hash, l).Load())
-	return max(w.empty(), c.empty(v, l)), w.isOf(l.tag)
-}
-
 // Wait returns how long it takes until the share of a key has n tokens of each limit, if nobody
 // takes any: [math.MaxInt64] if it never has so many, or if that is not known.
-func (s *Shares) Wait(now time.Duration, hash uint64, limits Limits, n int64) (longest time.Duration) {
+func (s *Shares) Wait(at At, hash uint64, limits Limits, n int64) (longest time.Duration) {
 	c := s.stretch()
-	v := c.now(now)
 	for i := range limits {
 		l := &limits[i]
-		if now >= c.end || n > l.size || time.Duration(n)*l.token > scale(l.fill, c.fraction) {
+		if at.Now >= c.end || n > l.has(c.fraction) {
 			return math.MaxInt64
 		}
-		empty, ok := s.empty(c, v, hash, l)
+		r, ok := s.room(c, at, hash, l)
+		if l.window > 0 {
+			if (!ok || r.level() < n) && at.Window.left > 0 {
+				longest = max(longest, at.Window.left)
+			} else if !ok {
+				return math.MaxInt64
+			}
+			continue
+		}
+		_, empty, ok := r.says()
 		if !ok {
 			return math.MaxInt64
 		}
-		longest = max(longest, c.real(empty+time.Duration(n)*l.token-v))
+		longest = max(longest, c.real(empty+time.Duration(n)*l.token-r.ceiling))
 	}
 	// Each poll, one in 3 s, begins a stretch, and that rounds virtual time down to a ns. A client
 	// that comes back when it is told must not be a few ns early. A millionth more is enough for
@@ -322,19 +372,25 @@ func (s *Shares) Wait(now time.Duration, hash uint64, limits Limits, n int64) (l
 
 // Full returns how long it takes until the share of a key is full of each limit, if nobody takes
 // any: 0 if this process has no right to any.
-func (s *Shares) Full(now time.Duration, hash uint64, limits Limits) (longest time.Duration) {
+func (s *Shares) Full(at At, hash uint64, limits Limits) (longest time.Duration) {
 	c := s.stretch()
-	if now >= c.end || c.fraction == 0 {
+	if !c.has(at) {
 		return 0
 	}
-	v := c.now(now)
 	for i := range limits {
 		l := &limits[i]
-		empty, ok := s.empty(c, v, hash, l)
-		if !ok {
-			empty = v
+		r, ok := s.room(c, at, hash, l)
+		if l.window > 0 {
+			if ok && r.used() {
+				longest = max(longest, at.Window.left)
+			}
+			continue
 		}
-		longest = max(longest, c.real(empty+scale(l.fill, c.fraction)-v))
+		_, empty, ok := r.says()
+		if !ok {
+			empty = r.ceiling
+		}
+		longest = max(longest, c.real(empty+scale(l.fill, c.fraction)-r.ceiling))
 	}
 	return longest
 }

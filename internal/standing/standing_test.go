@@ -242,9 +242,9 @@ func (f *fleet) step(r *rand.Rand, i int) {
 // take takes n tokens, or waits for them in the mind.
 func (f *fleet) take(i int, n int64) {
 	s, l := f.processes[i], f.limits[i]
-	level := s.Level(f.now, key, l)
+	level := s.Level(At{Now: f.now}, key, l)
 	var u Use
-	left, ok := s.Take(f.now, key, l, n, &u)
+	left, ok := s.Take(At{Now: f.now}, key, l, n, &u)
 	if ok != (level >= n) || ok && left != level-n {
 		f.t.Fatalf("seed %d: took %d of %d: %v, %d left", f.seed, n, level, ok, left)
 	}
@@ -254,8 +254,8 @@ func (f *fleet) take(i int, n int64) {
 		f.last.process, f.last.use, f.last.count = i, u, f.count
 		return
 	}
-	if w := s.Wait(f.now, key, l, n); w < math.MaxInt64 && f.now+w < f.ends[i] && s.Level(f.now+w, key, l) < n {
-		f.t.Fatalf("seed %d: after %v there are %d, not %d", f.seed, w, s.Level(f.now+w, key, l), n)
+	if w := s.Wait(At{Now: f.now}, key, l, n); w < math.MaxInt64 && f.now+w < f.ends[i] && s.Level(At{Now: f.now + w}, key, l) < n {
+		f.t.Fatalf("seed %d: after %v there are %d, not %d", f.seed, w, s.Level(At{Now: f.now + w}, key, l), n)
 	}
 }
 
@@ -299,7 +299,7 @@ func (f *fleet) admit(n int64) {
 // drain takes all that a process has.
 func (f *fleet) drain(i int) {
 	for {
-		if _, ok := f.processes[i].Take(f.now, key, f.limits[i], 1, nil); !ok {
+		if _, ok := f.processes[i].Take(At{Now: f.now}, key, f.limits[i], 1, nil); !ok {
 			return
 		}
 		f.admit(1)
@@ -326,29 +326,30 @@ func TestSharesOfSeveralLimits(t *testing.T) {
 	}
 	take := func(n, left int64) (u Use) {
 		t.Helper()
-		got, ok := s.Take(now, key, both, n, &u)
-		if !ok || got != left || s.Level(now, key, both) != left {
-			t.Fatalf("%v, %d left, and the level is %d, want %d", ok, got, s.Level(now, key, both), left)
+		got, ok := s.Take(At{Now: now}, key, both, n, &u)
+		if !ok || got != left || s.Level(At{Now: now}, key, both) != left {
+			t.Fatalf("%v, %d left, and the level is %d, want %d", ok, got, s.Level(At{Now: now}, key, both), left)
 		}
 		return u
 	}
 	// A half has 40 tokens of the fast limit, 5/s, and 10 of the slow one, one in two minutes.
-	about("full", s.Full(now, key, both), 0)
+	about("full", s.Full(At{Now: now}, key, both), 0)
 	u := take(8, 2)
-	about("until there are 3", s.Wait(now, key, both, 3), 2*time.Minute)
-	about("until it is full", s.Full(now, key, both), 16*time.Minute)
-	if s.Wait(now, key, both, 11) != math.MaxInt64 {
+	about("until there are 3", s.Wait(At{Now: now}, key, both, 3), 2*time.Minute)
+	about("until it is full", s.Full(At{Now: now}, key, both), 16*time.Minute)
+	if s.Wait(At{Now: now}, key, both, 11) != math.MaxInt64 {
 		t.Error("the slow limit never has 11 tokens")
 	}
-	if _, ok := s.Take(now, key, both, 3, &u); ok || s.Level(now, key, both[:1]) != 32 {
-		t.Errorf("a refused take leaves %d of 32 of the first limit", s.Level(now, key, both[:1]))
+	if _, ok := s.Take(At{Now: now}, key, both, 3, &u); ok || s.Level(At{Now: now}, key, both[:1]) != 32 {
+		t.Errorf("a refused take leaves %d of 32 of the first limit", s.Level(At{Now: now}, key, both[:1]))
 	}
-	if !s.Return(key, u, 8) || s.Level(now, key, both) != 10 || s.Level(now, key, both[:1]) != 40 {
-		t.Errorf("put back, there are %d and %d", s.Level(now, key, both[:1]), s.Level(now, key, both))
+	if !s.Return(key, u, 8) || s.Level(At{Now: now}, key, both) != 10 || s.Level(At{Now: now}, key, both[:1]) != 40 {
+		t.Errorf("put back, there are %d and %d", s.Level(At{Now: now}, key, both[:1]), s.Level(At{Now: now}, key, both))
 	}
 	u = take(1, 9)
-	s.take(s.stretch(), s.stretch().now(now), key, &both[1], 1) // another key meets this one in a place
-	if s.Return(key, u, 1) || s.Level(now, key, both) != 8 {
+	r, _ := s.room(s.stretch(), At{Now: now}, key, &both[1])
+	r.take(1) // another key meets this one in a place
+	if s.Return(key, u, 1) || s.Level(At{Now: now}, key, both) != 8 {
 		t.Error("tokens were put back into a place that was used since")
 	}
 }
@@ -368,7 +369,7 @@ func TestTakesAtTheSameTime(t *testing.T) {
 	limits := s.Begin(now, parts...)
 	s.set(now, lua.Pool, now+5000*time.Hour)
 	now += 2000 * time.Hour
-	if n := s.Level(now, key, limits); n != 500 {
+	if n := s.Level(At{Now: now}, key, limits); n != 500 {
 		t.Fatalf("a share of %d tokens, want 500", n)
 	}
 	var taken atomic.Int64
@@ -379,7 +380,7 @@ func TestTakesAtTheSameTime(t *testing.T) {
 			for {
 				n := 1 + r.Int64N(3)
 				var u Use
-				if _, ok := s.Take(now, key, limits, n, &u); !ok {
+				if _, ok := s.Take(At{Now: now}, key, limits, n, &u); !ok {
 					return
 				}
 				taken.Add(n)
@@ -390,7 +391,7 @@ func TestTakesAtTheSameTime(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := taken.Load() + s.Level(now, key, limits); n > 500 {
+	if n := taken.Load() + s.Level(At{Now: now}, key, limits); n > 500 {
 		t.Errorf("%d tokens of a share of 500", n)
 	}
 }
@@ -407,19 +408,19 @@ func TestSharesBeginEmpty(t *testing.T) {
 	a := s.Begin(now, slow)
 	s.set(now, lua.Pool, now+1000*time.Hour)
 	now += 100 * time.Hour
-	if n := s.Level(now, key, a); n != 20 {
+	if n := s.Level(At{Now: now}, key, a); n != 20 {
 		t.Fatalf("a share that filled for long has %d tokens, want 20", n)
 	}
 	b := s.Begin(now, fast)
-	if n := s.Level(now, key, b); n != 0 {
+	if n := s.Level(At{Now: now}, key, b); n != 0 {
 		t.Errorf("a new limit begins with %d tokens", n)
 	}
-	if now += 500 * time.Millisecond; s.Level(now, key, b) != 9 {
-		t.Errorf("after half of the refill it has %d tokens, want 9", s.Level(now, key, b))
+	if now += 500 * time.Millisecond; s.Level(At{Now: now}, key, b) != 9 {
+		t.Errorf("after half of the refill it has %d tokens, want 9", s.Level(At{Now: now}, key, b))
 	}
 	now += time.Second
 	s.Clear(now)
-	if x, y := s.Level(now, key, a), s.Level(now, key, b); x != 0 || y != 0 {
+	if x, y := s.Level(At{Now: now}, key, a), s.Level(At{Now: now}, key, b); x != 0 || y != 0 {
 		t.Errorf("emptied, the shares have %d and %d tokens", x, y)
 	}
 }
@@ -439,13 +440,13 @@ func TestPlaceOfTwoLimits(t *testing.T) {
 	levels := func(after time.Duration, ofA, ofB int64) {
 		t.Helper()
 		now += after
-		if x, y := s.Level(now, key, a), s.Level(now, key, b); x != ofA || y != ofB {
+		if x, y := s.Level(At{Now: now}, key, a), s.Level(At{Now: now}, key, b); x != ofA || y != ofB {
 			t.Errorf("there are %d and %d tokens, want %d and %d", x, y, ofA, ofB)
 		}
 	}
 	take := func(l Limits, want bool) {
 		t.Helper()
-		if _, ok := s.Take(now, key, l, 1, nil); ok != want {
+		if _, ok := s.Take(At{Now: now}, key, l, 1, nil); ok != want {
 			t.Errorf("took a token: %v, want %v", ok, want)
 		}
 	}
@@ -462,13 +463,13 @@ func TestPlaceOfTwoLimits(t *testing.T) {
 	levels(520*time.Millisecond, 0, 10)
 	take(b, true)
 	take(a, false)
-	if n := s.Refund(now, key, a, 5); n != 0 {
+	if n := s.Refund(At{Now: now}, key, a, 5); n != 0 {
 		t.Errorf("the share of other limits got %d tokens", n)
 	}
-	if n := s.Charge(now, key, a, 5); n != 0 {
+	if n := s.Charge(At{Now: now}, key, a, 5); n != 0 {
 		t.Errorf("the share of other limits was charged %d tokens", n)
 	}
-	if w := s.Wait(now, key, a, 1); w != math.MaxInt64 {
+	if w := s.Wait(At{Now: now}, key, a, 1); w != math.MaxInt64 {
 		t.Errorf("a token of another limit comes in %v", w)
 	}
 	levels(15*time.Second, 0, 20)
@@ -487,7 +488,7 @@ func TestChangesAreFolded(t *testing.T) {
 	for i := range int64(3 * mostChanges) {
 		least := min(c.fraction, i*1000)
 		c = c.next(now, i*1000, time.Hour)
-		all = append(all, change{c.virtual, least})
+		all = append(all, change{now, c.virtual, least})
 		now += time.Second
 		v := c.at(now)
 		exact := v - scale(l.fill, c.fraction)

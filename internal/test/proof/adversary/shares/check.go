@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
@@ -80,7 +81,7 @@ func (w *world) attack(k int) {
 		there = max(there, w.run(w.bucketCall(k, i)).Level)
 	}
 	for _, p := range w.processes {
-		there += p.shares.Level(w.clock(p), p.hashes[k], p.limits[p.current[k]])
+		there += p.shares.Level(standing.At{Now: w.clock(p)}, p.hashes[k], p.limits[p.current[k]])
 	}
 	for i := range w.most {
 		if there > 0 {

@@ -265,7 +265,7 @@ func (w *world) round() {
 // take takes n tokens from a share of a key.
 func (w *world) take(p *process, k int, n int64) bool {
 	var u standing.Use
-	if _, ok := p.shares.Take(w.clock(p), p.hashes[k], p.limits[p.current[k]], n, &u); !ok {
+	if _, ok := p.shares.Take(standing.At{Now: w.clock(p)}, p.hashes[k], p.limits[p.current[k]], n, &u); !ok {
 		return false
 	}
 	if p.uses = append(p.uses, use{u, k}); len(p.uses) > 4 {
@@ -278,7 +278,7 @@ func (w *world) take(p *process, k int, n int64) bool {
 
 // drain takes all that a share of a key has.
 func (w *world) drain(p *process, k int) {
-	if n := p.shares.Level(w.clock(p), p.hashes[k], p.limits[p.current[k]]); n > 0 && !w.take(p, k, n) {
+	if n := p.shares.Level(standing.At{Now: w.clock(p)}, p.hashes[k], p.limits[p.current[k]]); n > 0 && !w.take(p, k, n) {
 		w.Failf("a share that has %d tokens refuses them", n)
 	}
 }

@@ -1,0 +1,141 @@
+package tiered_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// windowPolicy has standing shares of windows that begin with the minute.
+func windowPolicy(tokens int64, standing float64) tiered.Policy {
+	return tiered.Policy{
+		Name: "api", Algorithm: tiered.FixedWindow, Limit: tiered.PerMinute(tokens), Calendar: true, Standing: standing,
+	}
+}
+
+// nextMinute waits until a window begins.
+func nextMinute() { time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute))) }
+
+// Rarely used keys of windows are decided without Redis, from the begin of a window on.
+func TestWindowSharesDecideWithoutRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := fleetOf(t, remote.NewMemory(), 4, windowPolicy(1000, 1./2))
+		nextMinute()
+		time.Sleep(time.Second)
+		before := calls(all...)
+		for i := range 5000 {
+			d := limiterOf(t, all[i%4], "api").Allow(ctx, fmt.Sprint("user ", i))
+			if !d.Allowed || d.Tier != tiered.Local || d.Burst != 1000 || d.Remaining > 999 || d.ResetAfter > time.Minute {
+				t.Fatalf("user %d: %+v", i, d)
+			}
+		}
+		if n := calls(all...) - before; n > 20 {
+			t.Errorf("%d calls for 5000 users", n)
+		}
+	})
+}
+
+// windowCount counts what all processes admit of a key in each window that begins with a minute.
+type windowCount struct {
+	begin time.Time
+	n     int64
+}
+
+// admit fails the test where a window has more than most tokens, and returns how many it has.
+func (w *windowCount) admit(t *testing.T, most int64) int64 {
+	t.Helper()
+	if begin := time.Now().Truncate(time.Minute); !begin.Equal(w.begin) {
+		*w = windowCount{begin: begin}
+	}
+	if w.n++; w.n > most {
+		t.Fatalf("%d of %d tokens in the window of %v", w.n, most, w.begin)
+	}
+	return w.n
+}
+
+// A user who meets all processes has the whole limit in each window, and never more, and one who
+// meets the same of four has the part of Redis and that of one process.
+func TestWindowSharesKeepTheLimit(t *testing.T) {
+	for _, row := range []struct {
+		processes   int // that the user meets
+		least, most int64
+	}{{4, 392, 400}, {1, 246, 250}} {
+		synctest.Test(t, func(t *testing.T) {
+			all := fleetOf(t, remote.NewMemory(), 4, windowPolicy(400, 1./2))
+			nextMinute()
+			var w windowCount
+			random := rand.New(rand.NewPCG(1, 9))
+			for window := range 3 {
+				for end := time.Now().Truncate(time.Minute).Add(time.Minute); time.Until(end) > 0; time.Sleep(10 * time.Millisecond) {
+					if limiterOf(t, all[random.IntN(row.processes)], "api").Allow(ctx, "user").Allowed {
+						w.admit(t, row.most)
+					}
+				}
+				if w.n < row.least {
+					t.Errorf("%d processes, window %d: %d tokens, want %d", row.processes, window, w.n, row.least)
+				}
+			}
+		})
+	}
+}
+
+// Until shares are used nobody has less than the whole limit but for some seconds, and no deploy
+// that turns them on, changes them, changes the limit or turns them off exceeds a window's limit,
+// though the processes of before are gone.
+func TestWindowSharesComeAndGo(t *testing.T) {
+	for seed := range uint64(6) {
+		synctest.Test(t, func(t *testing.T) {
+			store := remote.NewMemory()
+			var all []*program
+			for range 3 {
+				all = append(all, run(t, store, "", windowPolicy(400, 0)))
+			}
+			random := rand.New(rand.NewPCG(seed, 9))
+			var w windowCount
+			requests := func(d time.Duration) {
+				for end := time.Now().Add(d); time.Until(end) > 0; time.Sleep(time.Duration(random.Int64N(int64(20 * time.Millisecond)))) {
+					if limiterOf(t, all[random.IntN(len(all))], "api").Allow(ctx, "user").Allowed {
+						w.admit(t, 400)
+					}
+				}
+			}
+			requests(time.Minute)
+			for _, standing := range []float64{1. / 2, 1. / 8, 0, 3. / 4, 0} {
+				p := windowPolicy(400, standing)
+				switch random.IntN(3) {
+				case 0: // a rolling deploy
+					for i := range all {
+						_ = all[i].Close(ctx)
+						all[i] = run(t, store, "", p)
+						requests(time.Duration(random.Int64N(int64(5 * time.Second))))
+					}
+				case 1: // all at once
+					for i := range all {
+						_ = all[i].Close(ctx)
+						all[i] = run(t, store, "", p)
+					}
+				default: // a reload
+					for i := range all {
+						if err := limiterOf(t, all[i], "api").SetPolicy(p); err != nil {
+							t.Fatal(err)
+						}
+						requests(time.Duration(random.Int64N(int64(2 * time.Second))))
+					}
+				}
+				requests(time.Duration(random.Int64N(int64(4 * time.Minute))))
+			}
+			requests(4 * time.Minute)
+			if nextMinute(); true {
+				requests(59 * time.Second)
+			}
+			if w.n != 400 {
+				t.Errorf("seed %d: without shares again, a window has %d of 400 tokens", seed, w.n)
+			}
+		})
+	}
+}
