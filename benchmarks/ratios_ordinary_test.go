@@ -18,7 +18,7 @@ import (
 type ordinary struct {
 	name     string
 	server   *Server
-	replicas [][2]*tiered.Limiter // by user and by address
+	replicas [][]*tiered.Limiter // by user and by address, or by user alone
 	commands int64                // at the begin of a turn
 
 	asked, inMemory atomic.Int64
@@ -42,7 +42,19 @@ func newOrdinary(t *testing.T, name string, shared float64) *ordinary {
 		address := fatal.Get(user.Group().NewLimiter(tiered.Policy{
 			Name: "address", Limit: tiered.PerMinute(600), Standing: shared,
 		}))(t)
-		o.replicas = append(o.replicas, [2]*tiered.Limiter{user, address})
+		o.replicas = append(o.replicas, []*tiered.Limiter{user, address})
+	}
+	return o
+}
+
+// newWindows is a service whose users have windows of 1000 per minute.
+func newWindows(t *testing.T, name string, shared float64) *ordinary {
+	t.Helper()
+	o := &ordinary{name: name, server: StartServer(t)}
+	for range ordinaryReplicas {
+		o.replicas = append(o.replicas, []*tiered.Limiter{o.server.limiter(t, tiered.Policy{
+			Name: "user", Algorithm: tiered.FixedWindow, Standing: shared,
+		}, tiered.PerMinute(1000), patient)})
 	}
 	return o
 }
@@ -50,6 +62,13 @@ func newOrdinary(t *testing.T, name string, shared float64) *ordinary {
 // ask makes a request of a user.
 func (o *ordinary) ask(who uint64, replica int) {
 	name, plan, r := strconv.FormatUint(who, 10), "", o.replicas[replica]
+	if len(r) == 1 {
+		d := r[0].Allow(context.Background(), name)
+		if o.asked.Add(1); d.Tier == tiered.Local {
+			o.inMemory.Add(1)
+		}
+		return
+	}
 	switch {
 	case who%10 == 3:
 		plan = "pro"
@@ -68,7 +87,8 @@ func (o *ordinary) ask(who uint64, replica int) {
 func TestRatiosOrdinary(t *testing.T) {
 	forRatios(t)
 	without, eighth, half := newOrdinary(t, "no shares", 0), newOrdinary(t, "an eighth", 1./8), newOrdinary(t, "a half", 1./2)
-	all := []*ordinary{without, eighth, half}
+	windows, shared := newWindows(t, "windows, no shares", 0), newWindows(t, "windows, a half", 1./2)
+	all := []*ordinary{without, eighth, half, windows, shared}
 	time.Sleep(quarantine)
 	turn := func(seed uint64, length time.Duration) (inMemory, calling map[*ordinary]float64) {
 		random := rand.New(rand.NewPCG(seed, 3))
@@ -104,4 +124,6 @@ func TestRatiosOrdinary(t *testing.T) {
 	some(t, "plans, 12 replicas, shares of an eighth, filled: Redis calls per request of two keys", calling[eighth], 0.45)
 	atLeast(t, "plans, 12 replicas, shares of a half, filled: decided in memory", inMemory[half], 0.8)
 	some(t, "plans, 12 replicas, shares of a half, filled: Redis calls per request of two keys", calling[half], 0.22)
+	tell(t, "fixed windows of 1000 per minute, 12 replicas, no shares: Redis calls per request", calling[windows])
+	some(t, "fixed windows of 1000 per minute, 12 replicas, shares of a half: Redis calls per request", calling[shared], 0.3)
 }

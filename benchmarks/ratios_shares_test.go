@@ -54,7 +54,7 @@ func takes(t *testing.T) Decide {
 		if taken++; taken%steps == 0 && shares.State(time.Since(base)).Left < standing.TTL/2 {
 			renew()
 		}
-		_, ok := shares.Take(time.Since(base), maphash.String(seed, key), limit, 1, nil)
+		_, ok := shares.Take(standing.At{Now: time.Since(base)}, maphash.String(seed, key), limit, 1, nil)
 		return verdict(ok, nil)
 	}
 }

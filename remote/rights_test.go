@@ -81,7 +81,8 @@ func allOf(t *testing.T, s remote.Store, admin *redis.Client, key string) error 
 		}
 		all = errors.Join(all, r[0].Err)
 	}
-	me := remote.Process{ID: "me", Announced: remote.Announce("service", []remote.AnnouncedPolicy{{Name: "rights"}})}
+	uses := []remote.AnnouncedPolicy{{Name: "rights", Shared: 1, Used: 1}}
+	me := remote.Process{ID: "me", Announced: remote.Announce("service", uses), Keep: time.Minute}
 	for _, me.TTL = range []time.Duration{time.Second, 0} {
 		me.Poll = lua.Poll{Member: "m", Seq: 1, Want: true, TTL: second}
 		c, err := s.Presence(t.Context(), time.Minute, s.Node(direct.Bucket), me)

@@ -107,7 +107,7 @@ func (e *engine) sameCounts(t tester, key string) {
 		switch {
 		case m.Score >= 0 && name[0] == 'p':
 			processes[name[1:]] = true
-		case m.Score > -1<<48:
+		case m.Score > -1<<40:
 			has[name] = -m.Score
 		}
 	}
@@ -159,6 +159,7 @@ func TestAnnouncementsAtRandom(t *testing.T) {
 			if rapid.IntRange(0, 3).Draw(t, "leaves") == 3 {
 				p.TTL = 0
 			}
+			p.Keep = rapid.SampledFrom([]time.Duration{0, time.Minute, time.Minute, 3 * time.Second}).Draw(t, "keep")
 			if rapid.IntRange(0, 5).Draw(t, "what") > 0 {
 				var policies []string
 				for _, name := range rapid.Permutation([]string{"api", "login", "pay"}).Draw(t, "policies") {
@@ -180,6 +181,7 @@ func TestAnnouncementsAtRandom(t *testing.T) {
 				}
 				e.sameCounts(t, key)
 			}
+			seen["was used"] += min(len(want.WasUsed), 1)
 			for _, c := range want.Policies {
 				for what, n := range map[string]int64{
 					"several": max(c.Processes-1, 0), "services": c.OtherServices, "limits": c.OtherLimits,
@@ -190,9 +192,53 @@ func TestAnnouncementsAtRandom(t *testing.T) {
 			}
 		}
 	})
-	for _, what := range []string{"several", "services", "limits", "alike", "used"} {
+	for _, what := range []string{"several", "services", "limits", "alike", "used", "was used"} {
 		if seen[what] < few {
 			t.Errorf("%s: %d times", what, seen[what])
+		}
+	}
+}
+
+// A node keeps which parts of a policy were in use for as long as a process asks for, though nobody
+// is there any more, and tells it to who announces the policy.
+func TestPartsThatWereUsed(t *testing.T) {
+	const key, second = "{parts}announced", int64(1e6)
+	steps := []struct {
+		at, life int64 // s after the start; s that the key lives afterwards, 0 not looked at
+		id, says string
+		keep     time.Duration
+		want     []lua.Used // in s after the start
+	}{
+		{at: 0, id: "a", says: "api:1:4:4", keep: time.Minute, want: []lua.Used{{Eighths: 4, From: 0, To: 1}}, life: 60},
+		{at: 3, id: "a", says: "api:1:4:4", keep: time.Minute, want: []lua.Used{{Eighths: 4, From: 0, To: 4}}},
+		{at: 5, id: "b", says: "api:1:0:0", keep: time.Minute, want: []lua.Used{{Eighths: 4, From: 0, To: 4}}},
+		{at: 6, id: "c", says: "api:1:4:4", life: 60},          // it does not ask, and the key lives as long
+		{at: 7, id: "c", says: "pay:1:4:0", keep: time.Minute}, // nor is it told of others
+		{at: 8, id: "b", says: "api:1:1:1", keep: time.Minute, want: []lua.Used{{Eighths: 1, From: 8, To: 9}, {Eighths: 4, From: 0, To: 4}}},
+		{at: 40, id: "d", says: "pay:1:0:0,api:1:0:0", keep: time.Minute,
+			want: []lua.Used{{Policy: 1, Eighths: 1, From: 8, To: 9}, {Policy: 1, Eighths: 4, From: 0, To: 4}}},
+		{at: 63, id: "d", says: "api:1:0:0", keep: time.Minute, want: []lua.Used{{Eighths: 1, From: 8, To: 9}, {Eighths: 4, From: 0, To: 4}}},
+		{at: 65, id: "d", says: "api:1:0:0", keep: time.Minute, want: []lua.Used{{Eighths: 1, From: 8, To: 9}}},
+		{at: 60, id: "d", says: "api:1:1:1", keep: time.Minute, want: []lua.Used{{Eighths: 1, From: 8, To: 61}}}, // a clock that was set back
+		{at: 122, id: "d", says: "api:1:1:1", keep: time.Minute, want: []lua.Used{{Eighths: 1, From: 122, To: 123}}},
+		{at: 300, id: "d", says: "api:1:0:0", keep: time.Minute, life: 20},
+	}
+	for _, e := range engines(t) {
+		for i, s := range steps {
+			p := remote.Process{ID: s.id, TTL: 10 * time.Second, Announced: says("shop", strings.Split(s.says, ",")...), Keep: s.keep}
+			c, refusal := e.seenAt(t, key, scriptStart+s.at*second, p)
+			for i := range c.WasUsed {
+				u := &c.WasUsed[i]
+				u.From, u.To = u.From/second-scriptStart/second, u.To/second-scriptStart/second
+			}
+			if refusal != "" || !slices.Equal(c.WasUsed, s.want) {
+				t.Errorf("%s, step %d: %+v, %q, want %+v", e.name, i, c.WasUsed, refusal, s.want)
+			}
+			if e.client != nil && s.life > 0 {
+				if left := e.client.PTTL(t.Context(), key).Val(); left > time.Duration(s.life)*time.Second || left < time.Duration(s.life-9)*time.Second {
+					t.Errorf("%s, step %d: the key lives for %v", e.name, i, left)
+				}
+			}
 		}
 	}
 }

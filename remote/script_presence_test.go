@@ -21,8 +21,8 @@ func (e *engine) seenAt(t tester, key string, now int64, p remote.Process) (c re
 		}
 		return c, ""
 	}
-	args := []any{p.ID, p.TTL.Microseconds(), now, string(p.Announced)}
-	if p.Announced == "" && now%2 == 0 {
+	args := []any{p.ID, p.TTL.Microseconds(), now, string(p.Announced), int64(p.Keep / time.Second)}
+	if p.Announced == "" && p.Keep == 0 && now%2 == 0 {
 		args = args[:3] // as by a version that knows no announcements
 	}
 	n, err := e.client.EvalSha(t.Context(), lua.Presence.SHA, []string{key}, args...).Int64Slice()
@@ -30,10 +30,14 @@ func (e *engine) seenAt(t tester, key string, now int64, p remote.Process) (c re
 		return remote.Census{}, answerOf(t, lua.Reply{}, err).err
 	}
 	c = remote.Census{Processes: n[0], Now: n[1], Silent: n[2]}
-	for p := range slices.Chunk(n[3:], 5) {
+	parts := n[3+5*(len(p.Announced)/lua.AnnouncedDigits):]
+	for p := range slices.Chunk(n[3:len(n)-len(parts)], 5) {
 		c.Policies = append(c.Policies, remote.PolicyCensus{
 			Processes: p[0], OtherServices: p[1], OtherLimits: p[2], SharedAlike: p[3], Used: int(p[4]),
 		})
+	}
+	for u := range slices.Chunk(parts, 4) {
+		c.WasUsed = append(c.WasUsed, lua.Used{Policy: u[0] - 1, Eighths: u[1], From: u[2], To: u[3]})
 	}
 	return c, ""
 }
@@ -155,6 +159,11 @@ func TestPresenceBadText(t *testing.T) {
 			}
 			if got := eval("a", 1, text); got != "RLARG argument 3" {
 				t.Errorf("%s, now %.20q: %q", e.name, text, got)
+			}
+		}
+		for _, text := range []string{"x", "nan", "-1", "0.5", "4294967297"} {
+			if got := eval("a", 1, 0, "", text); got != "RLARG argument 5" {
+				t.Errorf("%s, keep %.20q: %q", e.name, text, got)
 			}
 		}
 		for _, text := range badAnnouncements {

@@ -139,3 +139,33 @@ func TestWindowSharesComeAndGo(t *testing.T) {
 		})
 	}
 }
+
+// A service whose users have 1000 per minute in fixed windows, over a dozen replicas, decides most
+// requests in memory. redis_rate makes one call for each.
+func TestWindowSharesOfAService(t *testing.T) {
+	const replicas, users, perSecond = 12, 20_000, 600
+	for _, row := range []struct{ shared, least, most float64 }{{0, 0.8, 1}, {1. / 8, 0, 0.4}, {1. / 2, 0, 0.3}} {
+		synctest.Test(t, func(t *testing.T) {
+			p := windowPolicy(1000, row.shared)
+			p.Calendar = false
+			var all []*program
+			store := remote.NewMemory()
+			for range replicas {
+				all = append(all, run(t, store, "", p))
+			}
+			time.Sleep(settleShares + time.Minute)
+			random := rand.New(rand.NewPCG(1, 2))
+			zipf := rand.NewZipf(random, 1.1, 1, users-1)
+			before, n := calls(all...), 0
+			for start := time.Now(); time.Since(start) < 2*time.Minute; n++ {
+				limiterOf(t, all[random.IntN(replicas)], "api").Allow(ctx, fmt.Sprint("user ", zipf.Uint64()))
+				time.Sleep(time.Second / perSecond)
+			}
+			calling := float64(calls(all...)-before) / float64(n)
+			t.Logf("Standing %v: %.2f calls per request", row.shared, calling)
+			if calling < row.least || calling > row.most {
+				t.Errorf("Standing %v: %.2f calls per request, want %v to %v", row.shared, calling, row.least, row.most)
+			}
+		})
+	}
+}

@@ -112,11 +112,15 @@ func (s *Shares) over(now time.Duration) {
 	s.member = member{closed: s.member.closed}
 }
 
-// Over ends this process' right at once: its clock jumped, so nobody knows how old the right is.
+// Over ends this process' right at once: its clock jumped, so nobody knows how old the right is, nor
+// what the nodes' clocks show.
 func (s *Shares) Over(now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over(now)
+	if c := s.clock.Load(); c != nil {
+		s.clock.Store(&nodeClock{base: c.base})
+	}
 }
 
 // Close stops the use of all shares for good. The next poll gives them up.

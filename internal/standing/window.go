@@ -21,7 +21,7 @@ type Window struct {
 }
 
 // nodeClock is what is known of the nodes' clocks: at the process' time at they showed from to to,
-// in µs.
+// in µs. While that is not known, to is 0.
 type nodeClock struct {
 	base     int64 // what the first of them showed: the times of places begin there
 	from, to int64
@@ -50,7 +50,7 @@ type Times struct {
 // Times returns what the nodes' clocks show at the process' time now.
 func (s *Shares) Times(now time.Duration) Times {
 	c := s.clock.Load()
-	if c == nil {
+	if c == nil || c.to == 0 {
 		return Times{}
 	}
 	since := (now - c.at).Microseconds()

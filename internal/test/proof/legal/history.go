@@ -177,6 +177,9 @@ func (b *history) by(t *term, c *lua.Call) bool {
 		if c.Cap != whole-whole*k/8 {
 			continue
 		}
+		if c.Algorithm == lua.FixedWindow {
+			return countsBy(t.Limit, c)
+		}
 		if c.Algorithm == lua.TokenBuckets {
 			if c.Tokens == t.Tokens-t.Tokens*k/8 && c.Period == t.Per.Microseconds() {
 				return true

@@ -49,7 +49,7 @@ var actions = []action{
 				if i > 0 {
 					w.take(p, k, 1) // or takes the place over
 					w.drain(p, k)
-				} else if n := p.shares.Level(standing.At{Now: w.clock(p)}, p.hashes[k], p.limits[to]) - some; n > 0 {
+				} else if n := p.shares.Level(w.at(p, k), p.hashes[k], p.limits[to]) - some; n > 0 {
 					w.take(p, k, n)
 				}
 			}

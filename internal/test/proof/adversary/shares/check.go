@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
@@ -81,7 +80,7 @@ func (w *world) attack(k int) {
 		there = max(there, w.run(w.bucketCall(k, i)).Level)
 	}
 	for _, p := range w.processes {
-		there += p.shares.Level(standing.At{Now: w.clock(p)}, p.hashes[k], p.limits[p.current[k]])
+		there += p.shares.Level(w.at(p, k), p.hashes[k], p.limits[p.current[k]])
 	}
 	for i := range w.most {
 		if there > 0 {

@@ -31,9 +31,11 @@ type world struct {
 	versions  []version // of the policy, which processes use
 	parts     int64     // eighths of the limits that the shares have
 	processes []*process
-	ideals    [][]*ideal.Policer // of each key and limit: all that is admitted must fit in at the instant at which it happens
-	refunds   []int64            // calls that refunded, of each key
-	most      []standing.Rate    // the largest of each limit
+	windows   bool            // the limits are fixed windows
+	ideals    [][]bounded     // of each key and limit: all that is admitted must fit in at the instant at which it happens
+	phases    []int64         // of each key, where its windows begin
+	refunds   []int64         // calls that refunded, of each key
+	most      []standing.Rate // the largest of each limit
 
 	now        time.Duration // real time since epoch
 	offset     time.Duration // of the table's clock
@@ -46,6 +48,31 @@ type world struct {
 	over       float64
 }
 
+// bounded is what must admit all that is admitted of a key.
+type bounded interface {
+	Admit(at, n int64)
+	Refund(at, n int64)
+	Depth() float64 // what is used of its burst
+}
+
+// window is a fixed window of the buckets' clock.
+type window struct {
+	world        *world
+	key          int
+	number, used int64
+}
+
+func (x *window) Admit(_, n int64)  { x.goOn(); x.used += n }
+func (x *window) Refund(_, n int64) { x.goOn(); x.used = max(x.used-n, 0) }
+func (x *window) Depth() float64    { return float64(x.used) }
+
+// goOn begins another window if the last one is over.
+func (x *window) goOn() {
+	if n := x.world.number(x.key); n != x.number {
+		x.number, x.used = n, 0
+	}
+}
+
 // version is a policy's limits, and the parts of them that the buckets and the shares have.
 type version struct {
 	rates, rests []standing.Rate
@@ -53,7 +80,11 @@ type version struct {
 }
 
 // split splits one of n limits into eighths.
-func (v *version) split(rate standing.Rate, n int, parts int64) (standing.Limit, standing.Rate, error) {
+func (v *version) split(rate standing.Rate, windows bool, n int, parts int64) (standing.Limit, standing.Rate, error) {
+	if windows {
+		l, rest := standing.SplitWindow(rate.Burst, rate.Per, parts)
+		return l, standing.Rate{Burst: rest, Tokens: rest, Per: rate.Per}, nil
+	}
 	if n > 1 {
 		return standing.SplitInPeriod(rate, parts)
 	}
@@ -80,7 +111,8 @@ type process struct {
 // use is what was taken from the share of a key.
 type use struct {
 	standing.Use
-	key int
+	key    int
+	window int64 // in which it was taken
 }
 
 // message is a poll on its way, or the reply.
@@ -102,8 +134,13 @@ func newWorld(s Schedule, stores func() *adversary.Store) *world {
 	}
 	w.draw(r)
 	for range 1 + r.IntN(2) {
-		var all []*ideal.Policer
+		var all []bounded
 		for _, l := range w.most {
+			if w.windows {
+				all = append(all, &window{world: w, key: len(w.phases)})
+				w.phases = append(w.phases, r.Int64N(l.Per.Microseconds()))
+				continue
+			}
 			all = append(all, ideal.NewPolicer(l.Tokens, l.Per, l.Burst))
 		}
 		w.ideals, w.refunds = append(w.ideals, all), append(w.refunds, 0)
@@ -124,6 +161,9 @@ func (w *world) draw(r *rand.Rand) {
 	if r.IntN(3) == 0 {
 		w.most = []standing.Rate{{Per: 8 * time.Second}, {Per: 32 * time.Second}}
 	}
+	if w.windows = !w.rules.Priced && w.seed%4 == 3; w.windows {
+		w.most = []standing.Rate{{Per: time.Duration(1+r.Int64N(120)) * time.Second}}
+	}
 	w.parts = 1 + r.Int64N(lua.MostShared)
 	for n := range 1 + r.IntN(3) {
 		var v version
@@ -137,7 +177,7 @@ func (w *world) draw(r *rand.Rand) {
 			if n > 0 && i > 0 { // only the first limit of several can change
 				rate = w.versions[0].rates[i]
 			}
-			l, rest, err := v.split(rate, len(w.most), w.parts)
+			l, rest, err := v.split(rate, w.windows, len(w.most), w.parts)
 			if err != nil {
 				panic(err)
 			}
@@ -160,6 +200,7 @@ func (w *world) start(r *rand.Rand) *process {
 		p.drift = r.Int64N(19) - 9
 	}
 	p.shares.Open(1)
+	p.shares.OpenWindows(1)
 	for k := range w.ideals {
 		p.hashes = append(p.hashes, uint64(k)<<63)
 		if w.seed%4 == 0 {
@@ -170,7 +211,24 @@ func (w *world) start(r *rand.Rand) *process {
 	for _, v := range w.versions {
 		p.limits = append(p.limits, p.shares.Begin(w.clock(p), v.shares...))
 	}
+	w.learn(p)
 	return p
+}
+
+// learn has a process learn what the buckets' clock shows.
+func (w *world) learn(p *process) {
+	early := int64(w.now) % 3000
+	p.shares.Clock(w.clock(p), w.server()-early, w.server()+3000-early)
+}
+
+// at is a moment of a process and a key.
+func (w *world) at(p *process, k int) standing.At {
+	at := standing.At{Now: w.clock(p)}
+	if w.windows {
+		t, length := p.shares.Times(at.Now), w.most[0].Per.Microseconds()
+		at.Window = t.Window(t.From()-(t.From()-w.phases[k])%length, length)
+	}
+	return at
 }
 
 // clock reads a process' clock.
@@ -235,6 +293,7 @@ func (w *world) execute(m *message) {
 
 // deliver has a reply arrive.
 func (w *world) deliver(m *message) {
+	w.learn(m.from)
 	m.from.shares.Accept(w.clock(m.from), m.poll.Member, m.poll.Seq, m.reply)
 	w.Logf("%d hears of %d: %+v", m.from.number, m.poll.Seq, m.from.shares.State(w.clock(m.from)))
 }
@@ -265,10 +324,10 @@ func (w *world) round() {
 // take takes n tokens from a share of a key.
 func (w *world) take(p *process, k int, n int64) bool {
 	var u standing.Use
-	if _, ok := p.shares.Take(standing.At{Now: w.clock(p)}, p.hashes[k], p.limits[p.current[k]], n, &u); !ok {
+	if _, ok := p.shares.Take(w.at(p, k), p.hashes[k], p.limits[p.current[k]], n, &u); !ok {
 		return false
 	}
-	if p.uses = append(p.uses, use{u, k}); len(p.uses) > 4 {
+	if p.uses = append(p.uses, use{u, k, w.number(k)}); len(p.uses) > 4 {
 		p.uses = p.uses[1:]
 	}
 	p.admitted[k] += n
@@ -278,7 +337,7 @@ func (w *world) take(p *process, k int, n int64) bool {
 
 // drain takes all that a share of a key has.
 func (w *world) drain(p *process, k int) {
-	if n := p.shares.Level(standing.At{Now: w.clock(p)}, p.hashes[k], p.limits[p.current[k]]); n > 0 && !w.take(p, k, n) {
+	if n := p.shares.Level(w.at(p, k), p.hashes[k], p.limits[p.current[k]]); n > 0 && !w.take(p, k, n) {
 		w.Failf("a share that has %d tokens refuses them", n)
 	}
 }
@@ -296,8 +355,18 @@ func (w *world) putBack(p *process, r *rand.Rand) bool {
 	}
 	p.uses = append(p.uses[:i:i], p.uses[i+1:]...)
 	p.admitted[u.key] -= n
-	w.give(u.key, n)
+	if u.window == w.number(u.key) {
+		w.give(u.key, n)
+	}
 	return true
+}
+
+// number is that of the window of a key, 0 for a bucket.
+func (w *world) number(k int) int64 {
+	if !w.windows {
+		return 0
+	}
+	return (w.server() - w.phases[k]) / w.most[0].Per.Microseconds()
 }
 
 // bucketCall returns a call of a key's bucket by a version of the policy.
@@ -310,6 +379,9 @@ func (w *world) callOf(k int, limits []standing.Rate) lua.Call {
 	c := lua.Call{
 		Bucket: w.bucket(k), Algorithm: lua.TokenBucket, Cap: limits[0].Burst, Tokens: limits[0].Tokens,
 		Period: limits[0].Per.Microseconds(), TTL: time.Second.Microseconds(), Fleet: 1, Now: w.server(),
+	}
+	if w.windows {
+		c.Algorithm, c.Tokens, c.Phase = lua.FixedWindow, c.Cap, w.phases[k]
 	}
 	for _, l := range limits[1:] {
 		c.Algorithm = lua.TokenBuckets
@@ -340,7 +412,7 @@ func (w *world) direct(k, version int, n int64) {
 
 // refund gives n tokens that a share admitted back to the bucket, as a late Cancel does.
 func (w *world) refund(p *process, k int, n int64) bool {
-	if n = min(n, p.admitted[k]); n == 0 {
+	if n = min(n, p.admitted[k]); n == 0 || w.windows { // a window takes a refund only of what it counted
 		return false
 	}
 	w.refunds[k]++
