@@ -19,7 +19,7 @@ type ordinary struct {
 	name     string
 	server   *Server
 	replicas [][]*tiered.Limiter // by user and by address, or by user alone
-	commands int64                // at the begin of a turn
+	commands int64               // at the begin of a turn
 
 	asked, inMemory atomic.Int64
 }
