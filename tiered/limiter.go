@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
-	"time"
 	"weak"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
@@ -100,15 +99,13 @@ type otherLimits struct {
 // Limiter's mutex.
 type splitUse struct {
 	standing.Agreement
-	crowded      bool          // there are too many processes, so this one wants no shares: see [Group.fit]
-	crowdedSince time.Duration // since then there are too many; 0 if there are not
-	calm         time.Duration // until then others may not have come back to their shares yet
-	warned       bool          // it was said that other processes split the limits otherwise
+	crowd  crowd
+	warned bool // it was said that other processes split the limits otherwise
 }
 
 // wants returns how many eighths of the limits of p this process wants the processes to share.
 func (u *splitUse) wants(p *Policy) int {
-	if u.crowded {
+	if u.crowd.is {
 		return 0
 	}
 	return p.eighths()

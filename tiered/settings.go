@@ -113,6 +113,20 @@ func (l *Limiter) resolve(s *engine.Settings, p Policy, redis int, limit Limit, 
 	return lp
 }
 
+// publishParts tells the engine how windows are split. l.mu is held.
+func (l *Limiter) publishParts() {
+	parts := l.split.Parts()
+	l.core.Standing.Parts.Store(&parts)
+}
+
+// capOf returns how many tokens of a limit Redis has in a window: see [standing.Parts].
+func (l *Limiter) capOf(whole int64) func(begin, length int64) (tokens int64, alone bool) {
+	return func(begin, length int64) (tokens int64, alone bool) {
+		parts := l.core.Standing.Parts.Load()
+		return whole - standing.Tokens(whole, int64(parts.Of(begin))), parts.Alone(begin, length)
+	}
+}
+
 // set makes p the policy of new buckets.
 func (l *Limiter) set(p Policy) {
 	hold := 2 * dispatch.MaxTimeout

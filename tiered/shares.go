@@ -56,8 +56,7 @@ func (l *Limiter) agree() {
 	}
 	l.publishParts()
 	agreed := a.Agreed()
-	// Processes give their shares up, and come back to them, at different times.
-	warn := a.Outsiders() > 0 && !l.split.warned && l.split.crowdedSince == 0 && at >= l.split.calm
+	warn := a.Outsiders() > 0 && !l.split.warned && !l.split.crowd.changes(at)
 	settled := agreed && l.split.warned
 	l.split.warned = (l.split.warned || warn) && !settled
 	if agreed && !was {
@@ -89,12 +88,6 @@ func (l *Limiter) agree() {
 		g.journal.Line(slog.LevelInfo, "all processes split this policy's limit alike: standing shares are used again",
 			"policy", l.core.Name)
 	}
-}
-
-// publishParts tells the engine how windows are split. l.mu is held.
-func (l *Limiter) publishParts() {
-	parts := l.split.Parts()
-	l.core.Standing.Parts.Store(&parts)
 }
 
 // learnTimes notes what the clocks of all nodes show, for the windows of shares.
@@ -168,10 +161,6 @@ func (r *sharesReport) reportTable(g *Group, err error) {
 	}
 }
 
-// patience is how long there are too many processes before one of them gives up its shares. A
-// rolling deploy has more processes than usual for a moment.
-const patience = 30 * time.Second
-
 // fit gives up the shares of policies while there are so many processes that none of them holds a
 // whole token. Nobody could use that part of a limit then, so Redis has the whole limits again.
 // Half as many processes come back to it. For the others that is as if the policy had another
@@ -189,21 +178,9 @@ func (g *Group) fit() {
 			continue
 		}
 		l.mu.Lock()
-		u := &l.split
-		was := u.crowded
-		switch {
-		case members <= most:
-			u.crowdedSince = 0
-			if u.crowded = u.crowded && 2*members > most; was && !u.crowded {
-				u.calm = now + patience
-			}
-		case u.crowdedSince == 0:
-			u.crowdedSince = now
-		}
-		u.crowded = u.crowded || u.crowdedSince > 0 && now-u.crowdedSince >= patience
-		is := u.crowded
+		changed, is := l.split.crowd.count(now, members, most), l.split.crowd.is
 		l.mu.Unlock()
-		if is == was {
+		if !changed {
 			continue
 		}
 		l.splitAnew()

@@ -27,14 +27,6 @@ func (p Policy) longestWindow() (longest time.Duration) {
 	return longest
 }
 
-// capOf returns how many tokens of a limit Redis has in a window: see [standing.Parts].
-func (l *Limiter) capOf(whole int64) func(begin, length int64) (tokens int64, alone bool) {
-	return func(begin, length int64) (tokens int64, alone bool) {
-		parts := l.core.Standing.Parts.Load()
-		return whole - standing.Tokens(whole, int64(parts.Of(begin))), parts.Alone(begin, length)
-	}
-}
-
 // splitOne splits one of the policy's limits into eighths. rest is the part that Redis has.
 func (p Policy) splitOne(l Limit, eighths int) (rest Limit, share standing.Limit, err error) {
 	if p.Algorithm.has(lua.Window) {

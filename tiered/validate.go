@@ -197,6 +197,10 @@ func (p Policy) validateStanding(f *faults) {
 			return
 		}
 		_, _, err := p.splitOne(l, p.eighths())
+		if p.Algorithm.has(lua.Window) && l.longest() < standing.ShortestWindow {
+			err = fmt.Errorf("its window is %v: must be at least %v, because shares go by what a process knows of Redis' clock",
+				l.longest(), standing.ShortestWindow)
+		}
 		if least := standing.MinBurst(int64(p.eighths())); p.PerKey == nil && l.burst() < least {
 			err = fmt.Errorf("its burst is %d: must be at least %d", l.burst(), least)
 		}

@@ -77,6 +77,10 @@ func (t Times) Window(begin, length int64) Window {
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
+// ShortestWindow is the length of the shortest window that has shares: in a shorter one a process
+// rarely knows that it has begun and is not over.
+const ShortestWindow = time.Second
+
 // SplitWindow splits a limit by windows of a length at most: the standing shares get so many eighths
 // of its tokens. It returns their part, and the tokens of Redis. A window cannot lend from the one
 // after it, so a share has all of its tokens when a window begins, and what is left of them ends
