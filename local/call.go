@@ -82,6 +82,14 @@ type Call struct {
 // none of it stays here.
 func (c *Call) leases() bool { return !c.Direct && !c.Unleased }
 
+// whole is what Redis has of the key at most, by this call.
+func (c *Call) whole() int64 {
+	if c.Policy.CapOf != nil {
+		return c.Cap
+	}
+	return c.Policy.Cap
+}
+
 // named reports whether the call says whose it is. Only such a call has Debt, Owed, Seen and Reset.
 func (c *Call) named() bool { return c.Lease != "" }
 

@@ -57,7 +57,7 @@ func certaintyOf(c Call, r lua.Reply) certainty {
 		return doubtful
 	case r.Flags&lua.OtherTerms != 0: // it refills by the larger limit of another process
 		return doubtful
-	case r.Level >= c.Policy.Cap-c.Hold-r.Grant: // the bucket is full
+	case r.Level >= c.whole()-c.Hold-r.Grant: // the bucket is full
 		return exact
 	}
 	return roundedDown
