@@ -233,7 +233,7 @@ func TestStandingSharesWithAnOldProcessAndAFailover(t *testing.T) {
 // TestStandingSharesOfAFleetThatGrows runs a fleet of real processes whose requests have plans that
 // take turns: 4, 12 and 30 of them, and 4 again. Meanwhile two are killed, one is frozen for longer
 // than a right, the table is lost, one deploy makes the part larger, one lowers a limit, and one
-// turns the shares off. No key has more than the largest limit that it had, at any time.
+// turns the shares off. No key and no window has more than the largest limit that it had, at any time.
 func TestStandingSharesOfAFleetThatGrows(t *testing.T) {
 	if *which == "quick" {
 		t.Skip("five minutes of real time: make faults")
@@ -250,7 +250,11 @@ func TestStandingSharesOfAFleetThatGrows(t *testing.T) {
 			p.Name = name
 			return fleet.Load{Policy: p, Offer: offer, Asks: asks, Workers: 2}
 		}
-		return []fleet.Load{load("rare", 1), load("over", 25), load("turns", 20, "", "small"), load("near", 4, "small")}
+		windows := fleet.Load{Offer: 25, Workers: 2, Policy: tiered.Policy{
+			Name: "windows", Algorithm: tiered.FixedWindow, FailMode: tiered.FailClosed, Standing: policy.Standing,
+			Limit: tiered.Limit{Tokens: 400, Per: 10 * time.Second}, Calendar: true,
+		}}
+		return []fleet.Load{load("rare", 1), load("over", 25), load("turns", 20, "", "small"), load("near", 4, "small"), windows}
 	}
 	f := &standingFleet{T: t, job: fleet.Job{URL: server.URL(), Loads: loads(1, 100)}}
 	used := func(part float64) func(fleet.Report) bool {
@@ -261,11 +265,18 @@ func TestStandingSharesOfAFleetThatGrows(t *testing.T) {
 	began := time.Now()
 	spent := func(what string, some fleet.Fleet) {
 		t.Helper()
-		_, before := f.look(some)
-		time.Sleep(3 * time.Second)
-		_, after := f.look(some)
-		t.Logf("%v: %s: %d tokens of shares in 3 s", time.Since(began).Round(time.Second), what, after-before)
-		if after == before {
+		windows := func(reports []fleet.Report) (n int64) {
+			for _, r := range reports {
+				n += r.Stats.Policies["windows"].Standing.Spent
+			}
+			return n
+		}
+		was, before := f.look(some)
+		time.Sleep(11 * time.Second) // a window begins
+		is, after := f.look(some)
+		t.Logf("%v: %s: %d tokens of shares, and %d of windows, in 11 s", time.Since(began).Round(time.Second), what, after-before,
+			windows(is)-windows(was))
+		if after == before || windows(is) == windows(was) {
 			t.Errorf("%s: no share was used", what)
 		}
 	}
@@ -331,6 +342,14 @@ func TestStandingSharesOfAFleetThatGrows(t *testing.T) {
 	}
 	f.all.Stop()
 	for _, l := range loads(1, 100) {
+		if l.Algorithm == tiered.FixedWindow {
+			if n := fleet.FullestWindow(f.all.Records(l.Name), l.Limit.Per); n > int(l.Limit.Tokens) || n < int(l.Limit.Tokens)/2 {
+				t.Errorf("%s: %d of %d tokens in the fullest window", l.Name, n, l.Limit.Tokens)
+			} else {
+				t.Logf("%s: %d of %d tokens in the fullest window", l.Name, n, l.Limit.Tokens)
+			}
+			continue
+		}
 		if l.Name == "near" { // its plan is the small one
 			l.Limit = l.Plans["small"]
 		}
