@@ -121,6 +121,7 @@ type customer struct {
 	day   int // on which its month begins
 }
 
+// useQuota has the request carry its month, as docs/choosing.md says.
 func useQuota(ctx context.Context, month *tiered.Limiter, c customer) tiered.Decision {
 	quota := tiered.PerMonth(c.quota).In("Europe/Berlin").From(c.day)
 	d := month.For(c.id).WithLimit(quota).Allow(ctx) // RetryAfter is until the next billing day
@@ -151,6 +152,7 @@ func TestMonthOfACustomer(t *testing.T) {
 	})
 }
 
+// inFlight is a rule of places alone, as docs/at-once.md says that it may be.
 func inFlight(group *tiered.Group) (func(http.Handler) http.Handler, error) {
 	places, err := atonce.New(group, atonce.Policy{Name: "in-flight", Places: 5})
 	if err != nil {
