@@ -8,6 +8,7 @@ import (
 
 // Conditions are what a call depends on besides its bucket, at the moment of sending.
 type Conditions struct {
+	Now       time.Duration // this process' time
 	Seq       int64         // for this call, from one counter per process that only rises
 	Lease     string        // the id of the process
 	Bucket    string        // the name of the bucket in the store
@@ -46,7 +47,7 @@ func (c *Conditions) intoWindow(p *Policy, call *lua.Call) {
 	if p.At == nil {
 		begin = c.Server - (c.Server-begin)%call.Period
 	}
-	tokens, alone := p.CapOf(begin, call.Period)
+	tokens, alone := p.CapOf(c.Now, c.Server, begin)
 	if call.Cap = tokens; alone {
 		call.Phase = begin
 	}

@@ -91,7 +91,7 @@ func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Outco
 		held = b.hot.lease.live(now)
 	}
 	left := held + r.Level - max(b.hot.lease.orEmpty().outage.debt.certain-c.certain, 0) // what a direct take does not report
-	o := Decided(p, Granted, Remote, min(max(left, 0), p.Cap), 0)
+	o := Decided(p, Granted, Remote, min(max(left, 0), p.Most()), 0)
 	if r.Grant > 0 {
 		return o
 	}

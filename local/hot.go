@@ -277,7 +277,7 @@ func (h *Hot) refusedLeft(d *denial, now time.Duration, held int64) int64 {
 	if d == nil || d.nanos == 0 || now < d.at {
 		return h.lacking(held)
 	}
-	most := h.Policy().Cap
+	most := h.Policy().Most()
 	level := int64(math.Floor(min(d.level+float64(now-d.at)/d.nanos, float64(most))))
 	if held > 0 {
 		level = max(level, 0)
@@ -291,13 +291,13 @@ func (h *Hot) lacking(held int64) int64 {
 	if held > 0 {
 		return h.remaining(held)
 	}
-	return min(h.view.level.Load(), h.Policy().Cap)
+	return min(h.view.level.Load(), h.Policy().Most())
 }
 
 // remaining adds what Redis was last seen to have to what is held here. It is an estimate in 0 …
 // Cap.
 func (h *Hot) remaining(held int64) int64 {
-	return min(held+max(h.view.level.Load(), 0), h.Policy().Cap)
+	return min(held+max(h.view.level.Load(), 0), h.Policy().Most())
 }
 
 // levelAt is the level in Redis by the last reply and the refill since. The mutex is held.

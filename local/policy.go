@@ -36,10 +36,10 @@ type Policy struct {
 
 	Window time.Duration // the shortest length of its sliding windows; 0 for any other way to count
 
-	// CapOf returns, of a window by its begin and its length in µs, how many tokens Redis has: Cap or
-	// more, and whether a call for it must not be executed in another one. It is nil if that is Cap in
-	// each window.
-	CapOf func(begin, length int64) (tokens int64, alone bool)
+	// CapOf returns, of a window by its begin, how many tokens Redis has: Cap or more, and whether a
+	// call for it must not be executed in another one. The times are the process' own and those of
+	// the node's clock, in µs. It is nil if that is Cap in each window.
+	CapOf func(now time.Duration, server, begin int64) (tokens int64, alone bool)
 
 	// At returns the window of the calendar that contains a time of the node's clock, both in µs:
 	// its begin and its length. It is nil if the windows follow from Call and Conditions.
@@ -135,6 +135,15 @@ func (p *Policy) numbers() Numbers {
 // decides reports whether the limit decides over n tokens. It did when the owner looked, but it may
 // have changed.
 func (p *Policy) decides(n int64) bool { return p.Rule == ByLimit && n <= p.Cap }
+
+// Most is the most that Redis may have of a key: Cap, or of a window that began before shares were
+// used the whole limit.
+func (p *Policy) Most() int64 {
+	if p.CapOf != nil {
+		return p.Parent.Cap
+	}
+	return p.Cap
+}
 
 // refill reports the tokens that d brings.
 func (p *Policy) refill(d time.Duration) float64 {

@@ -125,7 +125,7 @@ func (v *view) levelAt(now time.Duration, p *Policy, w *windowState) int64 {
 		if w.clear(now) {
 			return p.Cap
 		}
-		return min(level, p.Cap)
+		return min(level, p.Most())
 	}
 	return int64(min(float64(level)+p.refill(now-v.at), float64(p.Cap)))
 }

@@ -90,7 +90,7 @@ func (l *Limiter) announced() remote.AnnouncedPolicy {
 // Counted implements [dispatch.NodeObserver].
 func (h *health) Counted(announced remote.Announcement, c remote.Census, before []int64) {
 	h.mu.Lock()
-	h.said, h.census, h.unknown = announced, c, nil
+	h.said, h.census, h.countedAt, h.unknown = announced, c, h.group.core.Now(), nil
 	h.mu.Unlock()
 	g := h.group
 	h.greet()

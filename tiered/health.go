@@ -33,10 +33,11 @@ type health struct {
 	stateLosses  atomic.Int64 // replies that showed that Redis had lost a bucket
 	doubtedUntil atomic.Int64 // ns since the base: until then the node may have come back empty after an outage
 
-	mu      sync.Mutex
-	said    remote.Announcement // in the last report that was answered
-	census  remote.Census       // the answer
-	unknown map[int]bool        // the places of which it says nothing, because other policies have them since
+	mu        sync.Mutex
+	said      remote.Announcement // in the last report that was answered
+	census    remote.Census       // the answer
+	countedAt time.Duration       // when it came
+	unknown   map[int]bool        // the places of which it says nothing, because other policies have them since
 }
 
 // observe returns the Group's observer of a node.
@@ -230,8 +231,8 @@ func (h *health) counted(place int) (c remote.PolicyCensus, ok bool) {
 }
 
 // wasUsed appends the parts of the policy in a place that the node said were in use, and returns
-// when it said so, by its clock.
-func (h *health) wasUsed(place int, all []lua.Used) (_ []lua.Used, now int64) {
+// when it said so, by its clock and by the process'.
+func (h *health) wasUsed(place int, all []lua.Used) (_ []lua.Used, now int64, at time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, u := range h.census.WasUsed {
@@ -239,7 +240,7 @@ func (h *health) wasUsed(place int, all []lua.Used) (_ []lua.Used, now int64) {
 			all = append(all, u)
 		}
 	}
-	return all, h.census.Now
+	return all, h.census.Now, h.countedAt
 }
 
 // shares returns what the last report that was answered said of the shares of the policy in a

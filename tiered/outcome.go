@@ -156,12 +156,12 @@ func (d *Decision) severalFull(o local.Outcome, clear, now time.Duration, known 
 	}
 	switch {
 	case reset == 0:
-	case !known && d.Reason == Granted && p.Parent != nil: // what nobody of this process asked Redis about may be full
+	case !known && (d.Reason == Granted || d.Reason > FallbackSpent) && p.Parent != nil: // what nobody of this process asked Redis about may be full
 		reset = 0
 	default:
 		if clear > 0 {
 			if reset = clear - now; reset <= 0 { // tokens taken from a lease since count until the lease ends
-				reset = engine.ResetAfter(p.Cap-d.Remaining, float64(p.Per)/float64(p.Tokens))
+				reset = engine.ResetAfter(max(p.Cap-d.Remaining, 0), float64(p.Per)/float64(p.Tokens))
 			}
 		}
 		if d.LimitNumber > 0 && d.Reason <= FallbackSpent { // Redis says when all of them are full

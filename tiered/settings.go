@@ -120,10 +120,10 @@ func (l *Limiter) publishParts() {
 }
 
 // capOf returns how many tokens of a limit Redis has in a window: see [standing.Parts].
-func (l *Limiter) capOf(whole int64) func(begin, length int64) (tokens int64, alone bool) {
-	return func(begin, length int64) (tokens int64, alone bool) {
-		parts := l.core.Standing.Parts.Load()
-		return whole - standing.Tokens(whole, int64(parts.Of(begin))), parts.Alone(begin, length)
+func (l *Limiter) capOf(whole int64) func(now time.Duration, server, begin int64) (tokens int64, alone bool) {
+	return func(now time.Duration, server, begin int64) (tokens int64, alone bool) {
+		eighths, alone := l.core.Standing.Parts.Load().Of(standing.Moment{Now: now, Server: server}, begin)
+		return whole - standing.Tokens(whole, int64(eighths)), alone
 	}
 }
 

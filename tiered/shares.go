@@ -42,8 +42,9 @@ func (l *Limiter) agree() {
 		heard.Wanted, heard.Used = max(heard.Wanted, shared), max(heard.Used, c.Used)
 		heard.Outsiders = max(heard.Outsiders, c.Processes-c.SharedAlike)
 		said := int64(0)
-		if heard.WasUsed, said = h.wasUsed(l.place(), heard.WasUsed); heard.At == 0 || said < heard.At {
-			heard.At = said
+		var heardAt time.Duration
+		if heard.WasUsed, said, heardAt = h.wasUsed(l.place(), heard.WasUsed); heard.At == 0 || said < heard.At {
+			heard.At, heard.HeardAt = said, heardAt
 		}
 	}
 	heard.Outsiders += g.limiters.outside(l)

@@ -76,7 +76,7 @@ func (b *Bucket) conditions(n *dispatch.Node, now time.Duration, name string, se
 		server = l.Group.Base.Add(now).UnixMicro()
 	}
 	return local.Conditions{
-		Seq: seq, Lease: l.leaseID(), Bucket: name, Phase: l.phase(b.Key()),
+		Now: now, Seq: seq, Lease: l.leaseID(), Bucket: name, Phase: l.phase(b.Key()),
 		Clock: known, Server: server, RoundTrip: n.RoundTrip(),
 		Timeout: n.Timeout(), Slow: n.SlowTrip(),
 		Fleet: n.Processes(l.place()),
@@ -210,5 +210,5 @@ func (b *Bucket) refuseForGood(now time.Duration, r local.Reason) local.Outcome 
 // seenLeft returns the tokens that this process holds, and those last seen in Redis.
 func (b *Bucket) seenLeft(now time.Duration) int64 {
 	held, level := b.Peek(now)
-	return min(held+max(level, 0), b.Policy().Cap)
+	return min(held+max(level, 0), b.Policy().Most())
 }

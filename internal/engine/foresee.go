@@ -158,7 +158,7 @@ func (l *Limiter) Known(key string, limit *Resolved) (t Told, ok bool) {
 func (b *Bucket) known(now time.Duration) local.Outcome {
 	p, share := b.Policy(), b.share()
 	held, level := b.Peek(now)
-	left, need := min(held+max(level, 0), p.Cap), 1+b.Hot().Reserved()
+	left, need := min(held+max(level, 0), p.Most()), 1+b.Hot().Reserved()
 	told, refused := b.Hot().Refuse(now, need)
 	_, clear := b.Hot().LastReport(refused)
 	o := local.Decided(p, local.Granted, local.Local, left, 0)

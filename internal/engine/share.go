@@ -32,7 +32,10 @@ func (s share) at(now time.Duration) standing.At {
 	at := standing.At{Now: now}
 	if s.limiter.Kind.Algorithm.Has(lua.Phased) {
 		t := s.shares().Times(now)
-		at.Window = t.Window(s.window(t.From()))
+		begin, length := s.window(t.From())
+		if s.limiter.Standing.Parts.Load().Used(begin) {
+			at.Window = t.Window(begin, length)
+		}
 	}
 	return at
 }
@@ -175,7 +178,7 @@ type Standing struct {
 
 	later atomic.Int64 // the largest cost of late that was known only after its request, in tokens: see [share.take]
 
-	// Parts says how windows are split. It is nil while Redis has the whole limits.
+	// Parts says how windows are split. It is set before the settings are.
 	Parts atomic.Pointer[standing.Parts]
 
 	admitted [standingCounters]paddedCount

@@ -53,6 +53,8 @@ type Heard struct {
 
 	WasUsed []lua.Used // parts that were in use in windows that may not have ended: of all nodes
 	At      int64      // the earliest of the nodes' clocks when they answered, in µs
+
+	HeardAt time.Duration // when that node's answer came, by the process' clock
 }
 
 // Want sets how many eighths this process wants. leases is how long one may live, and window is the
@@ -101,7 +103,9 @@ func (a *Agreement) split(now time.Duration, eighths int, leases time.Duration) 
 func (a *Agreement) Redis() int { return a.redis }
 
 // Parts returns how windows are split, as this process knows.
-func (a *Agreement) Parts() Parts { return Parts{a.redis, a.windows.heard, a.windows.used} }
+func (a *Agreement) Parts() Parts {
+	return Parts{a.redis, a.windows.heard, a.windows.heardAt, a.windows.used}
+}
 
 // Uses returns by how many eighths this process is to say that it uses its shares.
 func (a *Agreement) Uses() int {

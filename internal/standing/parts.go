@@ -11,40 +11,61 @@ import (
 // share is used in it only by a process that used shares by then, and had said so. The zero value
 // leaves all to Redis.
 type Parts struct {
-	redis int   // eighths that this process leaves to shares in windows that begin after heard
-	heard int64 // when the nodes last said what is in use, by their clocks in µs
-	used  [lua.MostShared + 1]lasted
+	redis   int           // eighths that this process leaves to shares in windows that begin after heard
+	heard   int64         // when the nodes last said what is in use, by their clocks in µs
+	heardAt time.Duration // the same by the process' clock
+	used    [lua.MostShared + 1]lasted
 }
 
 // lasted says since when, and until when for certain, a part was in use, by the nodes' clocks in
 // µs.
 type lasted struct{ from, to int64 }
 
-// Of returns how many eighths of its limit a window has left to shares that begins at a time of the
-// node's clock, in µs.
-func (s *Parts) Of(begin int64) (eighths int) {
-	if begin > s.heard {
+// Moment is the time: of the process, and of a node as the process knows it, in µs.
+type Moment struct {
+	Now    time.Duration
+	Server int64
+}
+
+// Of returns how many eighths of its limit a window leaves to shares that begins at a time of the
+// node's clock, in µs. It reports alone if a call for the window must not be executed in another
+// one, because that may leave more to shares.
+func (s *Parts) Of(m Moment, begin int64) (eighths int, alone bool) {
+	if begin > s.heard || !s.runsOn(m) {
 		eighths = s.redis
 	}
-	for e, u := range s.used {
-		if u.to > 0 && u.from <= begin && begin <= u.to+life.Microseconds() {
+	for e := range s.used {
+		if s.used[e].has(begin) {
 			eighths = max(eighths, e)
 		}
 	}
-	return eighths
+	return eighths, eighths < s.redis
 }
 
-// Alone reports whether a call for a window must not be executed in the one before or after it,
-// because that one leaves more to shares.
-func (s *Parts) Alone(begin, length int64) bool {
-	e := s.Of(begin)
-	return s.Of(begin-length) > e || s.Of(begin+length) > e
+// Used reports whether this process may use its shares in a window: it had said that it would when
+// the window began.
+func (s *Parts) Used(begin int64) bool { return s.used[s.redis].has(begin) }
+
+// runsOn reports whether the node's clock was not set since the nodes were heard. If it was, what
+// they said of windows is of others, until they say it again.
+func (s *Parts) runsOn(m Moment) bool {
+	passed, shown := m.Now-s.heardAt, micros(m.Server-s.heard)
+	return (passed - shown).Abs() <= unsure+passed.Abs()/100
+}
+
+// unsure is how well a process knows a node's clock, for a node that is far away.
+const unsure = 200 * time.Millisecond
+
+// has reports whether the part was in use when a window began.
+func (u *lasted) has(begin int64) bool {
+	return u.to > 0 && u.from <= begin && begin <= u.to+life.Microseconds()
 }
 
 // windows is what an Agreement knows of windows.
 type windows struct {
 	longest time.Duration // 0 if the policy has none
 	heard   int64         // 0 before any node was
+	heardAt time.Duration
 	used    [lua.MostShared + 1]lasted
 }
 
@@ -55,7 +76,7 @@ func (w *windows) hear(h Heard) (most int) {
 	if w.longest == 0 || h.At == 0 {
 		return 0
 	}
-	w.heard = h.At
+	w.heard, w.heardAt = h.At, h.HeardAt
 	for _, u := range h.WasUsed {
 		is := &w.used[u.Eighths]
 		if is.to == 0 {

@@ -153,9 +153,9 @@ func (d drawer) policy(name string) (tiered.Policy, rules) {
 		}
 		if p.Algorithm == tiered.TokenBucket {
 			p.MaxDebt = pick[int64](d, 0, 0, 5000)
-			if d.IntN(4) == 0 {
-				p.Standing = 1.0 / 8
-			}
+		}
+		if (p.Algorithm == tiered.TokenBucket || p.Algorithm == tiered.FixedWindow) && d.IntN(4) == 0 {
+			p.Standing = 1.0 / 8
 		}
 		if p.Validate() == nil {
 			return p, r
