@@ -73,10 +73,12 @@ type windows struct {
 // not have ended. What a node has lost this process still knows. The clocks of nodes differ, so the
 // earliest begin counts, and the latest end.
 func (w *windows) hear(h Heard) (most int) {
-	if w.longest == 0 || h.At == 0 {
+	if w.longest == 0 {
 		return 0
 	}
-	w.heard, w.heardAt = h.At, h.HeardAt
+	if h.At > 0 {
+		w.heard, w.heardAt = h.At, h.HeardAt
+	}
 	for _, u := range h.WasUsed {
 		is := &w.used[u.Eighths]
 		if is.to == 0 {
