@@ -36,9 +36,9 @@ type Policy struct {
 
 	Window time.Duration // the shortest length of its sliding windows; 0 for any other way to count
 
-	// CapOf returns, of a window by its begin, how many tokens Redis has: Cap or more, and whether a
-	// call for it must not be executed in another one. The times are the process' own and those of
-	// the node's clock, in µs. It is nil if that is Cap in each window.
+	// CapOf returns, of a window by its begin, how many tokens Redis has: Cap or more, and whether
+	// a call for it must not be executed in another one. The times are the process' own and those
+	// of the node's clock, in µs. It is nil if that is Cap in each window.
 	CapOf func(now time.Duration, server, begin int64) (tokens int64, alone bool)
 
 	// At returns the window of the calendar that contains a time of the node's clock, both in µs:

@@ -40,8 +40,8 @@ type Limit struct {
 	fill  time.Duration // size·token: virtual ns in which they fill
 	since time.Duration // virtual time at which the limit began; every share of it was empty then
 
-	// window is the longest of the limit's windows, or 0 for a bucket. A share of a window has all of
-	// its tokens when the window begins. Then debt, token, fill and since are 0.
+	// window is the longest of the limit's windows, or 0 for a bucket. A share of a window has all
+	// of its tokens when the window begins. Then debt, token, fill and since are 0.
 	window time.Duration
 
 	tag word // of the limits of a key: what they used counts for no others

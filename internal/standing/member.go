@@ -112,8 +112,8 @@ func (s *Shares) over(now time.Duration) {
 	s.member = member{closed: s.member.closed}
 }
 
-// Over ends this process' right at once: its clock jumped, so nobody knows how old the right is, nor
-// what the nodes' clocks show.
+// Over ends this process' right at once: its clock jumped, so nobody knows how old the right is,
+// nor what the nodes' clocks show.
 func (s *Shares) Over(now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

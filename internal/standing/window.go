@@ -81,10 +81,10 @@ func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond 
 // rarely knows that it has begun and is not over.
 const ShortestWindow = time.Second
 
-// SplitWindow splits a limit by windows of a length at most: the standing shares get so many eighths
-// of its tokens. It returns their part, and the tokens of Redis. A window cannot lend from the one
-// after it, so a share has all of its tokens when a window begins, and what is left of them ends
-// with it.
+// SplitWindow splits a limit by windows of a length at most: the standing shares get so many
+// eighths of its tokens. It returns their part, and the tokens of Redis. A window cannot lend from
+// the one after it, so a share has all of its tokens when a window begins, and what is left of them
+// ends with it.
 func SplitWindow(tokens int64, longest time.Duration, parts int64) (l Limit, rest int64) {
 	shared := Tokens(tokens, parts)
 	return Limit{size: shared, window: longest}, tokens - shared
@@ -94,8 +94,8 @@ func SplitWindow(tokens int64, longest time.Duration, parts int64) (l Limit, res
 // units of words.
 const inPlaces = 16 * unit
 
-// roomInWindow returns the room of a key's share in its window. The share has what the process could
-// use all the time since the window began: others may have used the rest.
+// roomInWindow returns the room of a key's share in its window. The share has what the process
+// could use all the time since the window began: others may have used the rest.
 func (s *Shares) roomInWindow(c *stretch, at At, hash uint64, l *Limit) (r room, ok bool) {
 	w, clock := &at.Window, s.clock.Load()
 	size := l.has(c.since(w.since))

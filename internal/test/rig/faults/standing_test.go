@@ -233,7 +233,8 @@ func TestStandingSharesWithAnOldProcessAndAFailover(t *testing.T) {
 // TestStandingSharesOfAFleetThatGrows runs a fleet of real processes whose requests have plans that
 // take turns: 4, 12 and 30 of them, and 4 again. Meanwhile two are killed, one is frozen for longer
 // than a right, the table is lost, one deploy makes the part larger, one lowers a limit, and one
-// turns the shares off. No key and no window has more than the largest limit that it had, at any time.
+// turns the shares off. No key and no window has more than the largest limit that it had, at any
+// time.
 func TestStandingSharesOfAFleetThatGrows(t *testing.T) {
 	if *which == "quick" {
 		t.Skip("five minutes of real time: make faults")
