@@ -137,11 +137,11 @@ ratios: ## every claim about speed, measured against something in the same run: 
 	@$(REDIS)
 	cd benchmarks && go run ./cmd/ratios
 
-rls-bench: ## the service for Envoy beside envoyproxy/ratelimit: same answers, what they cost, behind a real Envoy; seven minutes
+rls-bench: ## the service for Envoy beside envoyproxy/ratelimit: same answers, what they cost, behind a real Envoy; nine minutes
 	@$(REDIS)
 	@$(ENVOY)
 	cd contrib/rls && TIERED_TEST_RLS_BENCH=1 TIERED_TEST_ENVOY="$(TIERED_TEST_ENVOY)" go test -count=1 -timeout 20m -v \
-		-run 'TestTheirTests|TestPanels|TestBehaviorOfBoth|TestRatios|TestThroughEnvoy' ./bench
+		-run 'TestTheirTests|TestPanels|TestBehaviorOfBoth|TestRatios|TestThroughEnvoy|TestSharesThroughEnvoy' ./bench
 
 # RECORD=1 writes what Envoy Gateway sends into contrib/rls/cmd/tieredd/testdata, which the tests without it play.
 gateway: ## tieredd under a real Envoy Gateway, which it builds once into the user's cache: half a minute, and fifteen to build

@@ -19,7 +19,8 @@ type Limiter struct {
 	group     *Group
 	ownsGroup bool // made by New, so Close closes the Group
 
-	setMu sync.Mutex // one SetPolicy at a time
+	setMu    sync.Mutex   // one SetPolicy at a time
+	revision atomic.Int64 // of the policy
 
 	mu     sync.Mutex
 	others otherLimits // processes with other limits

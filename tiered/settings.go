@@ -143,6 +143,7 @@ func (l *Limiter) set(p Policy) {
 		l.group.hasShares(p.Algorithm.has(lua.Window))
 	}
 	l.core.Set(l.newSettings(&p))
+	l.revision.Add(1) // after it: who has seen the new number gets the new policy
 	for _, what := range p.Warnings() {
 		if slices.Contains(known, what) {
 			continue
@@ -173,7 +174,8 @@ func (g *Group) hasShares(windows bool) {
 	g.core.Dispatch.UseAllNodes()
 }
 
-// Policy returns the current policy: see [Limiter.SetPolicy].
+// Policy returns the current policy: see [Limiter.SetPolicy]. It copies Also and Plans, which may be
+// a thousand: whoever needs the policy at each request keeps it as long as [Limiter.Revision] stays.
 func (l *Limiter) Policy() Policy {
 	if l.isZero() {
 		return Policy{}
@@ -181,18 +183,14 @@ func (l *Limiter) Policy() Policy {
 	return policyOf(l.core.Settings()).clone()
 }
 
-// Carries reports whether a request has carried a limit of its own, or a plan. Only this module can
-// call it, as ReadPolicy.
-func (l *Limiter) Carries(defaults.Module) bool { return !l.isZero() && l.core.Carries() }
-
-// ReadPolicy is Policy without a copy, because that may have a thousand plans. Nobody may write to
-// it. It is nil for a nil or zero Limiter. Only this module can call it: the type of its argument
-// is internal.
-func (l *Limiter) ReadPolicy(defaults.Module) *Policy {
+// Revision returns a number that grows with each change of the policy: 0 for a nil or zero Limiter.
+// Ask for it before [Limiter.Policy], so that a change between the two is seen the next time. It is
+// one atomic load.
+func (l *Limiter) Revision() int64 {
 	if l.isZero() {
-		return nil
+		return 0
 	}
-	return policyOf(l.core.Settings())
+	return l.revision.Load()
 }
 
 // SetPolicy changes the policy for all keys at once, but for Name, Algorithm, Also and Calendar,

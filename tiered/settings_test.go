@@ -3,6 +3,7 @@ package tiered_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -278,4 +280,43 @@ func TestAlsoIsTheLimitersOwn(t *testing.T) {
 	check("told by Policy")
 	l.Group().Policies()[0].Also[0] = tiered.PerDay(1000)
 	check("told by Policies")
+}
+
+// Revision is another number after each change, so who asks for it before Policy never keeps an old
+// policy. Nobody changes a policy by what Policy returned.
+func TestRevision(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		g := fatal.Get(tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)}))(t)
+		defer g.Close(ctx)
+		l := fatal.Get(g.NewLimiter(freeAndPro))(t)
+		last := l.Revision()
+		changed := func(how string, want tiered.Limit) {
+			t.Helper()
+			now := l.Revision()
+			if got := l.Policy().Limit; now <= last || got != want {
+				t.Errorf("%s: revision %d after %d, limit %v, want %v", how, now, last, got, want)
+			}
+			last = now
+		}
+		ok(t, l.SetLimit(tiered.PerMinute(50)))
+		changed("SetLimit", tiered.PerMinute(50))
+		p := l.Policy()
+		p.Limit, p.Plans["pro"] = tiered.PerMinute(60), tiered.PerMinute(1)
+		if pro := l.Policy().Plans["pro"]; pro != freeAndPro.Plans["pro"] || l.Revision() != last {
+			t.Errorf("whoever asks for the policy changes its plan to %v", pro)
+		}
+		ok(t, g.SetPolicies([]tiered.Policy{p}))
+		changed("SetPolicies", tiered.PerMinute(60))
+		p.Name = ""
+		if err := l.SetPolicy(p); err == nil || l.Revision() != last {
+			t.Errorf("%v: revision %d, want %d", err, l.Revision(), last)
+		}
+		if n := testing.AllocsPerRun(100, func() { l.Revision() }); n > 0 {
+			t.Errorf("%v allocations", n)
+		}
+	})
+	var none *tiered.Limiter
+	if none.Revision() != 0 || new(tiered.Limiter).Revision() != 0 {
+		t.Error("a Limiter that decides nothing has a revision")
+	}
 }

@@ -64,6 +64,7 @@ type PolicyStats struct {
 		Shadowed                  int64 // of Refused: they were admitted after all, because of Policy.Shadow
 		GrantedByRedis            int64 // of Granted: Redis was asked for this request; the rest were decided in this process
 		LimitedByRedis            int64 // of Limited: the same
+		OwnLimits                 bool  // some went by a limit that they carried, or by that of a plan: see [Use.WithLimit]
 	}
 
 	RedisTime struct { // for which requests waited for Redis, if they did. metrics.Bound has the bounds of the Buckets
@@ -258,7 +259,7 @@ func (g *Group) policyStats(of []*Limiter) []PolicyStats {
 		index[c], sums[i], tops[i] = i, gone.Stats, gone.Refused
 		l.mu.Lock()
 		p := &all[i]
-		p.Number = c.Number
+		p.Number, p.Requests.OwnLimits = c.Number, c.Carries()
 		p.Leases.Direct, p.Leases.Lost = c.Settings().Initial.NoLease, gone.Unanswered
 		p.Costs.Charged, p.Costs.Forgiven = c.Charged.Load(), gone.Forgiven
 		p.Tokens.Unlimited, p.Tokens.Shadowed = c.AdmittedUnlimited.Load(), c.Shadowed.Load()

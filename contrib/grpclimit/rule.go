@@ -186,7 +186,7 @@ func (p *problems) add(format string, args ...any) {
 func (p *problems) counted(list []Rule, plan func(context.Context, Call) string, client, settles bool) (all []rules.Rule[request]) {
 	for i, r := range list {
 		all = append(all, rules.Rule[request]{
-			Limiter: r.Limiter, AtOnce: r.AtOnce, Key: r.Key.key, Missing: rules.Missing(r.Missing), Settles: settles || r.Actual != nil,
+			Limiter: rules.Of(r.Limiter), AtOnce: r.AtOnce, Key: r.Key.key, Missing: rules.Missing(r.Missing), Settles: settles || r.Actual != nil,
 			Hidden: r.Hidden, Number: i,
 			Cost: ofCall(r.Cost), Plan: ofCall(r.Plan), Limit: ofCall(r.Limit), Skip: ofCall(r.Skip),
 		})

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
@@ -483,5 +486,33 @@ func TestMiddlewareLimiter(t *testing.T) {
 		if _, err := st.Recv(); status.Code(err) != status.Code(want) {
 			t.Errorf("%v, want %v", err, want)
 		}
+	}
+}
+
+// A thousand plans cost an admitted call no allocation.
+func TestAllocationsWithPlans(t *testing.T) {
+	many := map[string]tiered.Limit{}
+	for i := range 1000 {
+		many[strconv.Itoa(i)] = tiered.PerSecond(1e9)
+	}
+	least := func(plans map[string]tiered.Limit) float64 {
+		g, _ := group(t)
+		l := testgroup.NewLimiter(t, g, tiered.Policy{Name: "p", Limit: tiered.PerSecond(1e9), Plans: plans})
+		s := server(t, nil, perUser(l))
+		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("x-user", "ann"))
+		ask := func() {
+			if _, err := s.Unary(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return nil, nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ask()
+		n := math.Inf(1) // without those of a call that renews the lease
+		for range 10 {
+			n = min(n, testing.AllocsPerRun(100, ask))
+		}
+		return n
+	}
+	if without, with := least(nil), least(many); with > without {
+		t.Errorf("%v allocations, without plans %v", with, without)
 	}
 }

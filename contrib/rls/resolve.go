@@ -2,7 +2,6 @@ package rls
 
 import (
 	"crypto/sha256"
-	"fmt"
 	"strconv"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -70,43 +69,6 @@ func (s *Service) resolve(c *check, st *state, in *domain, r *pb.RateLimitReques
 		s.warn(notGivenBack, r, "hits of a window cannot be given back, so they stay taken (is_negative_hits)")
 		c.back, c.hits = false, 0
 	}
-}
-
-// tied returns the limiter and the key of the rule that a descriptor meets besides the limit that
-// it carries: both count together, as in envoyproxy/ratelimit, if they have the same period. It is
-// nil if the descriptor meets none. A rule that is tried out, has more limits or another algorithm,
-// or whose values share a limit counts by itself.
-func (st *state) tied(in *domain, entries []*entry, limit *pb.RateLimitResponse_RateLimit, values []string) (*tiered.Limiter, []string) {
-	at, found := in.find(entries, values)
-	if at == nil || at.rule == nil || at.rule.unlimited {
-		return nil, values
-	}
-	r := at.rule
-	if !r.has(lua.Edges) || !r.policy.Calendar || r.policy.Shadow || r.also != nil || periodOf(r.answer) != periodOf(limit) {
-		return nil, values
-	}
-	for i, e := range entries {
-		if found[i] != e.GetValue() {
-			return nil, values
-		}
-	}
-	return st.limiters[r].Limiter, found
-}
-
-// carried returns the limit that a request carries.
-func carried(o *ratelimit.RateLimitDescriptor_RateLimitOverride) (*pb.RateLimitResponse_RateLimit, error) {
-	l := &pb.RateLimitResponse_RateLimit{
-		RequestsPerUnit: o.GetRequestsPerUnit(), Unit: pb.RateLimitResponse_RateLimit_Unit(o.GetUnit()),
-		UnitMultiplier: o.GetUnitMultiplier(),
-	}
-	switch period := periodOf(l); {
-	case seconds[l.GetUnit()] == 0:
-		return nil, fmt.Errorf("limit.unit is %v: must be a unit from SECOND to YEAR", l.GetUnit())
-	case period < 1 || period > century:
-		return nil, fmt.Errorf("limit.unit_multiplier is %d: must be 1 or more, and at most 100 years",
-			l.GetUnitMultiplier().GetValue())
-	}
-	return l, nil
 }
 
 // join makes one key of values. The length before each keeps two lists apart.

@@ -52,56 +52,6 @@ func shown(all map[string]uint64) string {
 	return strings.Join(lines, "\n")
 }
 
-const countedRules = `domain: shop
-descriptors:
-  - key: user
-    rate_limit: {unit: year, requests_per_unit: 10}
-  - key: user
-    value: vip
-    rate_limit: {unit: year, requests_per_unit: 4000000000}
-  - key: tried
-    rate_limit: {unit: year, requests_per_unit: 2}
-    shadow_mode: true
-  - key: each
-    rate_limit: {unit: year, requests_per_unit: 4000000000}
-    detailed_metric: true
-  - key: tenant
-    value_to_metric: true
-    descriptors:
-      - key: path
-        rate_limit: {unit: year, requests_per_unit: 4000000000}
-      - key: path
-        value: /a
-        value_to_metric: true
-        rate_limit: {unit: year, requests_per_unit: 10}
-      - key: path
-        value: /b*
-        rate_limit: {unit: year, requests_per_unit: 10}
-      - key: path
-        value: /c*
-        value_to_metric: true
-        rate_limit: {unit: year, requests_per_unit: 10}
-      - key: path
-        value: /d*
-        value_to_metric: true
-        share_threshold: true
-        rate_limit: {unit: year, requests_per_unit: 10}
-      - key: path
-        value: /e*
-        detailed_metric: true
-        share_threshold: true
-        rate_limit: {unit: year, requests_per_unit: 10}
-      - key: remote_address
-        value_to_metric: true
-        rate_limit: {unit: year, requests_per_unit: 10}
-  - key: free
-    rate_limit: {unlimited: true}
-  - key: cheap
-    rate_limit: {unit: year, requests_per_unit: 10, name: cheap}
-  - key: dear
-    rate_limit: {unit: year, requests_per_unit: 10, replaces: [{name: cheap}]}
-`
-
 // What is counted, and under which names, is what envoyproxy/ratelimit f2fb157 counts by its
 // source. TestPanels compares it with a version that runs.
 func TestStatistics(t *testing.T) {
@@ -142,7 +92,7 @@ shop.tenant_x.remote_address_10_0_0_1_80: total_hits 1, within_limit 1`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			to := statistics.New(nil)
-			s := newService(t, remote.NewMemory(), countedRules, &rls.Options{Statistics: to})
+			s := newService(t, remote.NewMemory(), behavior.Counted, &rls.Options{Statistics: to})
 			for request := range strings.SplitSeq(c.requests, "\n") {
 				fatal.Get(s.ShouldRateLimit(t.Context(), behavior.Request(request)))(t)
 			}
@@ -156,7 +106,7 @@ shop.tenant_x.remote_address_10_0_0_1_80: total_hits 1, within_limit 1`},
 // What is not about one rule.
 func TestStatisticsOfCalls(t *testing.T) {
 	to := statistics.New(&statistics.Options{NearLimitRatio: 0.5, Local: true})
-	s := newService(t, remote.NewMemory(), countedRules, &rls.Options{Statistics: to, Shadow: true, HashKey: []byte("0123456789abcdef")})
+	s := newService(t, remote.NewMemory(), behavior.Counted, &rls.Options{Statistics: to, Shadow: true, HashKey: []byte("0123456789abcdef")})
 	for _, r := range []string{"shop +6 | user=a", "shop +5 | user=a", "shop | user=a", "shop | user=a", "shop | each=secret"} {
 		fatal.Get(s.ShouldRateLimit(t.Context(), behavior.Request(r)))(t)
 	}
@@ -181,7 +131,7 @@ shop.user: local 1, near_limit 5, over_limit 3, total_hits 13, within_limit 6`
 func TestStatisticsAreBounded(t *testing.T) {
 	var log bytes.Buffer
 	to := statistics.New(&statistics.Options{Most: 5, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	s := newService(t, remote.NewMemory(), countedRules, &rls.Options{Statistics: to})
+	s := newService(t, remote.NewMemory(), behavior.Counted, &rls.Options{Statistics: to})
 	for i := range 1000 {
 		r := behavior.Request("shop | each=x | color=x limit=3/year")
 		for _, d := range r.GetDescriptors() {
@@ -243,7 +193,7 @@ shop.k3: total_hits 2, within_limit 2`
 // Counting costs no memory, also where names have values.
 func TestStatisticsAllocateNothing(t *testing.T) {
 	allocations := func(o *rls.Options, request string) float64 {
-		s := newService(t, remote.NewMemory(), countedRules, o)
+		s := newService(t, remote.NewMemory(), behavior.Counted, o)
 		r := behavior.Request(request)
 		ask := func() { fatal.Get(s.ShouldRateLimit(t.Context(), r))(t) }
 		ask()

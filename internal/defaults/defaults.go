@@ -21,6 +21,3 @@ const MaxKeyLength = 64 << 10
 var Parts = map[string]float64{
 	"off": 0, "1/8": 1. / 8, "1/4": 1. / 4, "3/8": 3. / 8, "1/2": 1. / 2, "5/8": 5. / 8, "3/4": 3. / 4,
 }
-
-// Module is an argument of what only this module can call.
-type Module struct{}

@@ -6,14 +6,13 @@ package rules
 import (
 	"slices"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 )
 
 // Rule is one policy that applies to requests.
 type Rule[R any] struct {
-	Limiter *tiered.Limiter
+	Limiter *Limiter
 	AtOnce  *atonce.Limiter // nil, or what gives requests their places; then Limiter may be nil
 	Key     Key[R]
 	Missing Missing
@@ -25,14 +24,6 @@ type Rule[R any] struct {
 	Settles bool // what a request of cost 0 has cost may be charged
 	Hidden  bool // clients are not told of its limit
 	Number  int  // among the rules of the user
-}
-
-// policyOf returns the policy of a Limiter, which may be nil. Nobody may write to it.
-func policyOf(l *tiered.Limiter) *tiered.Policy {
-	if p := l.ReadPolicy(defaults.Module{}); p != nil {
-		return p
-	}
-	return new(tiered.Policy)
 }
 
 // Missing says what happens to a request that has no key for a rule.
@@ -61,7 +52,7 @@ func Check[R any](all []Rule[R], w Words, bad func(format string, args ...any)) 
 	}
 	names := map[string]int{}
 	for i, r := range all {
-		name := policyOf(r.Limiter).Name
+		name := r.Limiter.Policy().Name
 		first, twice := names[name]
 		switch {
 		case r.AtOnce != nil && r.AtOnce.Policy().Name == "":
@@ -121,12 +112,12 @@ func SharePlan[R any](all []Rule[R], plan func(R) string, bad func(format string
 
 // hasPlans reports whether a policy of the rule has plans.
 func (r *Rule[R]) hasPlans() bool {
-	return len(policyOf(r.Limiter).Plans) > 0 || r.AtOnce != nil && len(r.AtOnce.Policy().Plans) > 0
+	return len(r.Limiter.Policy().Plans) > 0 || r.AtOnce != nil && len(r.AtOnce.Policy().Plans) > 0
 }
 
 // checkLimits says what is wrong with the limits that requests have by a rule.
 func (r *Rule[R]) checkLimits(i int, name string, bad func(format string, args ...any)) {
-	if q := policyOf(r.Limiter); r.Limit != nil && len(q.Also) > 0 {
+	if q := r.Limiter.Policy(); r.Limit != nil && len(q.Also) > 0 {
 		bad("rules[%d].Limit is set, and policy %q has Also: must be nil, because its requests carry no limits", i, name)
 	}
 	if r.Plan != nil && !r.OnePlan && !r.hasPlans() {
@@ -150,7 +141,7 @@ func standIn[R any](all []Rule[R]) bool {
 
 // Keyless is the Decision on a request that has no key for the rule.
 func (r *Rule[R]) Keyless() tiered.Decision {
-	name := policyOf(r.Limiter).Name
+	name := r.Limiter.Policy().Name
 	if r.Limiter == nil {
 		name = r.AtOnce.Policy().Name
 	}

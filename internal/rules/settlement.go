@@ -109,7 +109,7 @@ func Settle[R any](ctx context.Context, w Words, actual map[string]int64) error 
 	for ; s != nil; s = s.outer {
 		costs := map[int]int64{}
 		for i := range s.rules {
-			if n, ok := actual[policyOf(s.rules[i].Limiter).Name]; ok {
+			if n, ok := actual[s.rules[i].Limiter.Policy().Name]; ok {
 				costs[i] = n
 			}
 		}
@@ -126,7 +126,7 @@ func (s *Settlement[R]) check(actual map[string]int64) error {
 	var names []string
 	for ; s != nil; s = s.outer {
 		for i := range s.rules {
-			names = append(names, policyOf(s.rules[i].Limiter).Name)
+			names = append(names, s.rules[i].Limiter.Policy().Name)
 		}
 	}
 	if len(actual) == 0 {

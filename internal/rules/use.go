@@ -15,7 +15,7 @@ import (
 // Use is the part of a request that one rule counts.
 type Use struct {
 	Rule    int // its Number
-	Limiter *tiered.Limiter
+	Limiter *Limiter
 	Key     string
 	Cost    int64
 
@@ -25,7 +25,7 @@ type Use struct {
 }
 
 // Policy returns the policy of the use. Nobody may write to it.
-func (u *Use) Policy() *tiered.Policy { return policyOf(u.Limiter) }
+func (u *Use) Policy() *tiered.Policy { return u.Limiter.Policy() }
 
 // Tells reports whether clients are told of the limit: not if its rule is hidden, and not of one
 // that is only being tried, because they need not keep to it.

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -107,7 +106,7 @@ func (p *page) view(every int) view {
 		}
 		policy, s := l.Policy(), v.Stats.Policies[name]
 		limit := limitOf(policy)
-		if len(policy.Plans) == 0 && l.Carries(defaults.Module{}) {
+		if len(policy.Plans) == 0 && s.Requests.OwnLimits {
 			limit += ", or what the request carries"
 		}
 		r := row{

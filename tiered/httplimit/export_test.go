@@ -13,7 +13,7 @@ import (
 func WriteFields(h http.Header, o Options, l *tiered.Limiter, d tiered.Decision) {
 	var uses []rules.Use
 	if l != nil {
-		uses = []rules.Use{{Limiter: l, Key: "k", Cost: 1}}
+		uses = []rules.Use{{Limiter: rules.Of(l), Key: "k", Cost: 1}}
 	}
 	(&limit{Options: o, names: o.Headers.names()}).headers(h, uses, &d, nil)
 }

@@ -121,7 +121,7 @@ func fill(list []Rule, o *Options) (f Options, counted []rules.Rule[*http.Reques
 	}
 	for i, r := range list {
 		counted = append(counted, rules.Rule[*http.Request]{
-			Limiter: r.Limiter, AtOnce: r.AtOnce, Key: r.Key.key, Missing: rules.Missing(r.Missing), Cost: r.Cost, Plan: r.Plan, Limit: r.Limit,
+			Limiter: rules.Of(r.Limiter), AtOnce: r.AtOnce, Key: r.Key.key, Missing: rules.Missing(r.Missing), Cost: r.Cost, Plan: r.Plan, Limit: r.Limit,
 			Skip: r.Skip, Settles: f.Settle, Hidden: r.Hidden, Number: i,
 		})
 	}

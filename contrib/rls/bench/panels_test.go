@@ -20,8 +20,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
-// paneled is what the panels are about: a configuration as Envoy Gateway sends it, and one with all
-// that names of statistics depend on.
+// paneled is what the panels are about: a configuration as Envoy Gateway sends it, and the one of
+// what is counted.
 var paneled = []string{`domain: default/eg/http
 descriptors:
   - key: httproute/default/http-ratelimit/rule/0/match/0/ratelimit_example
@@ -40,48 +40,7 @@ descriptors:
         rate_limit: {unit: year, requests_per_unit: 2}
       - key: user
         rate_limit: {unit: year, requests_per_unit: 2}
-`, `domain: shop
-descriptors:
-  - key: user
-    rate_limit: {unit: year, requests_per_unit: 10}
-  - key: user
-    value: vip
-    rate_limit: {unit: year, requests_per_unit: 100}
-  - key: tried
-    shadow_mode: true
-    rate_limit: {unit: year, requests_per_unit: 2}
-  - key: each
-    detailed_metric: true
-    rate_limit: {unit: year, requests_per_unit: 10}
-  - key: free
-    rate_limit: {unlimited: true}
-  - key: cheap
-    rate_limit: {unit: year, requests_per_unit: 10, name: cheap}
-  - key: dear
-    rate_limit: {unit: year, requests_per_unit: 10, replaces: [{name: cheap}]}
-  - key: tenant
-    value_to_metric: true
-    descriptors:
-      - key: path
-        rate_limit: {unit: year, requests_per_unit: 10}
-      - key: path
-        value: /b*
-        rate_limit: {unit: year, requests_per_unit: 10}
-      - key: path
-        value: /c*
-        value_to_metric: true
-        rate_limit: {unit: year, requests_per_unit: 10}
-      - key: path
-        value: /d*
-        value_to_metric: true
-        share_threshold: true
-        rate_limit: {unit: year, requests_per_unit: 10}
-      - key: path
-        value: /e*
-        detailed_metric: true
-        share_threshold: true
-        rate_limit: {unit: year, requests_per_unit: 10}
-`}
+`, behavior.Counted}
 
 // asked are the requests, each as often as it says.
 var asked = []struct {

@@ -225,21 +225,9 @@ envoy.filters.http.ratelimit:
     - actions: [{request_headers: {header_name: x-key, descriptor_key: value}}]
       limit: {dynamic_metadata: {metadata_key: {key: limits, path: [{key: of}]}}}
 `)
-	filters := c.Manager["http_filters"].([]any)
-	c.Manager["http_filters"] = append([]any{envoytest.Parsed(t, `
-name: envoy.filters.http.header_to_metadata
-typed_config:
-  "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
-  request_rules:
-    - header: x-limit
-      on_header_present: {metadata_namespace: limits, key: of, type: PROTOBUF_VALUE, encode: BASE64}
-`)}, filters...)
+	limitFromHeader(t, c)
 	e := envoytest.Start(t, c)
-	limit := func(fields map[string]any) string {
-		v := fatal.Get(structpb.NewValue(fields))(t)
-		text := fatal.Get(proto.Marshal(v))(t)
-		return base64.StdEncoding.EncodeToString(text)
-	}
+	limit := func(fields map[string]any) string { return headerOf(t, fields) }
 	limits := []string{"", "none", "//8="}
 	for _, unit := range []any{"DAY", "UNKNOWN", "day", "FORTNIGHT", "YEAR", 4., -1., 99., nil} {
 		for _, n := range []any{5., 0., -1., 1e12, 0.5, "5", nil} {
@@ -259,6 +247,25 @@ typed_config:
 	if is.Failed+is.Allowed > 0 || is.OK < len(limits)/4 {
 		t.Errorf("%+v: want no call to fail", is)
 	}
+}
+
+// limitFromHeader makes Envoy take the metadata limits.of from the header x-limit.
+func limitFromHeader(t *testing.T, c *envoytest.Config) {
+	t.Helper()
+	c.Manager["http_filters"] = append([]any{envoytest.Parsed(t, `
+name: envoy.filters.http.header_to_metadata
+typed_config:
+  "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
+  request_rules:
+    - header: x-limit
+      on_header_present: {metadata_namespace: limits, key: of, type: PROTOBUF_VALUE, encode: BASE64}
+`)}, c.Manager["http_filters"].([]any)...)
+}
+
+// headerOf returns the value of x-limit for a limit.
+func headerOf(t *testing.T, limit map[string]any) string {
+	t.Helper()
+	return base64.StdEncoding.EncodeToString(fatal.Get(proto.Marshal(fatal.Get(structpb.NewValue(limit))(t)))(t))
 }
 
 // askRaw asks with headers that may be any bytes.

@@ -218,6 +218,11 @@ func TestGateway(t *testing.T) {
 	g.admits(t, 6, 8, "/shared/a", "x-own", "ann")
 	g.admits(t, 6, 8, "/shared/b", "x-own", "ann")
 	g.admits(t, 9, 9, "/free", "x-user", "ann")
+	g.admits(t, 5, 8, "/contracts", "x-user", "ann")
+	g.admits(t, 8, 10, "/contracts", "x-user", "bob", "x-contract", "8")
+	g.admits(t, 0, 2, "/contracts", "x-user", "bob")
+	g.admits(t, 3, 5, "/contracts", "x-user", "cid", "x-contract", "3")
+	g.admits(t, 2, 4, "/contracts", "x-user", "cid") // it counts with the rule
 	// An answer costs 1 before and 30 after: the fourth is admitted with 93 of 100.
 	admitted := 0
 	for range 8 {
@@ -322,6 +327,7 @@ func TestRecordedGateway(t *testing.T) {
 		[2]string{of("shared/rule/0", "rule-0-match-0=ann") + " +6", "OK | OK 0/6"},
 		[2]string{of("shared/rule/1", "rule-0-match-0=ann"), "OK | OK 5/6"},
 		[2]string{of("costs/rule/0", "rule-0-match-0=ann"), "OK | OK 99/100"},
+		[2]string{of("contracts/rule/0", "rule-0-match-0=ann limit=8/month +7"), "OK | OK 1/8"},
 	)
 	plane.Set(t, "2", recorded(t, "raised")...)
 	eventually(t, "it is accepted", func() bool { return plane.Acked("2") })
@@ -334,7 +340,7 @@ func TestRecordedGateway(t *testing.T) {
 	p.play(t, [2]string{address, "OVER | OVER 0/4"}, [2]string{ann, "OK | OK 0/7"})
 	p.terminate(t)
 	out := fatal.Get(tool(t, nil, "check", "testdata/gateway/all.json"))(t)
-	if !strings.HasPrefix(out, "2 domains, 7 limits\n") || strings.Contains(out, "warning") {
+	if !strings.HasPrefix(out, "2 domains, 8 limits\n") || strings.Contains(out, "warning") {
 		t.Errorf("check says %s", out)
 	}
 }

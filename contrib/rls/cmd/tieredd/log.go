@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"strings"
@@ -21,4 +22,23 @@ func settingNames(_ []string, a slog.Attr) slog.Attr {
 		a.Value = slog.StringValue(strings.ReplaceAll(a.Value.String(), "Budget", "TIERED_BUDGET"))
 	}
 	return a
+}
+
+// withoutDoubts leaves out that a policy with windows of a month or a year is probably not what was
+// meant: a rule asks for those of envoyproxy/ratelimit, which have 30 and 365 days.
+type withoutDoubts struct{ slog.Handler }
+
+func (h withoutDoubts) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == "a policy is probably not what was meant" {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h withoutDoubts) WithAttrs(all []slog.Attr) slog.Handler {
+	return withoutDoubts{h.Handler.WithAttrs(all)}
+}
+
+func (h withoutDoubts) WithGroup(name string) slog.Handler {
+	return withoutDoubts{h.Handler.WithGroup(name)}
 }

@@ -19,3 +19,14 @@ func TestLogNamesSettings(t *testing.T) {
 		t.Error(line)
 	}
 }
+
+// A rule per month or per year is what was meant: nothing doubts it, and the library's other lines
+// are there.
+func TestRulePerYearIsMeant(t *testing.T) {
+	p := start(t, limits+"  - {key: path, rate_limit: {unit: month, requests_per_unit: 100}}\n")
+	p.play(t, [2]string{"shop | user=a | path=b", "OK | OK 99/100 | OK 99/100"})
+	p.terminate(t) // it writes all lines
+	if log := p.log(); strings.Contains(log, "not what was meant") || !strings.Contains(log, `policies="shop.user.year, shop.path.month"`) {
+		t.Errorf("%s", log)
+	}
+}

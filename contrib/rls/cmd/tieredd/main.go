@@ -172,7 +172,8 @@ func newServer(s settings) (*server, error) {
 	}
 	v.closeStore = closeStore
 	v.group, err = tiered.NewGroup(store, &tiered.Options{
-		Service: "tieredd", Budget: s.Budget, Processes: s.Processes, MaxKeys: s.MaxKeys, Logger: v.log,
+		Service: "tieredd", Budget: s.Budget, Processes: s.Processes, MaxKeys: s.MaxKeys,
+		Logger: slog.New(withoutDoubts{v.log.Handler()}),
 	})
 	if err != nil {
 		return nil, errors.Join(err, closeStore())

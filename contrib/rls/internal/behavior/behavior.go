@@ -74,6 +74,57 @@ descriptors:
     quota_mode: true
 `
 
+// Counted is the configuration of what is counted: it has all that names of statistics depend on.
+const Counted = `domain: shop
+descriptors:
+  - key: user
+    rate_limit: {unit: year, requests_per_unit: 10}
+  - key: user
+    value: vip
+    rate_limit: {unit: year, requests_per_unit: 4000000000}
+  - key: tried
+    rate_limit: {unit: year, requests_per_unit: 2}
+    shadow_mode: true
+  - key: each
+    rate_limit: {unit: year, requests_per_unit: 4000000000}
+    detailed_metric: true
+  - key: tenant
+    value_to_metric: true
+    descriptors:
+      - key: path
+        rate_limit: {unit: year, requests_per_unit: 4000000000}
+      - key: path
+        value: /a
+        value_to_metric: true
+        rate_limit: {unit: year, requests_per_unit: 10}
+      - key: path
+        value: /b*
+        rate_limit: {unit: year, requests_per_unit: 10}
+      - key: path
+        value: /c*
+        value_to_metric: true
+        rate_limit: {unit: year, requests_per_unit: 10}
+      - key: path
+        value: /d*
+        value_to_metric: true
+        share_threshold: true
+        rate_limit: {unit: year, requests_per_unit: 10}
+      - key: path
+        value: /e*
+        detailed_metric: true
+        share_threshold: true
+        rate_limit: {unit: year, requests_per_unit: 10}
+      - key: remote_address
+        value_to_metric: true
+        rate_limit: {unit: year, requests_per_unit: 10}
+  - key: free
+    rate_limit: {unlimited: true}
+  - key: cheap
+    rate_limit: {unit: year, requests_per_unit: 10, name: cheap}
+  - key: dear
+    rate_limit: {unit: year, requests_per_unit: 10, replaces: [{name: cheap}]}
+`
+
 // merged is a second file, for MERGE_DOMAIN_CONFIG.
 const merged = `domain: shop
 descriptors:

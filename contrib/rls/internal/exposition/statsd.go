@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -43,13 +44,19 @@ type Statsd struct {
 	suffix   string   // of a name: the tags
 	tags     []string // the same for DogStatsD
 	sent     [][statistics.Kinds]uint64
-	totals   map[string]uint64
+	totals   map[string]*uint64
 	away     bool
+}
+
+// line is one that was sent. Its value counts as sent once that is known.
+type line struct {
+	sent  *uint64
+	value uint64
 }
 
 // NewStatsd returns a Statsd for Counters.
 func NewStatsd(c *statistics.Counters, o StatsdOptions) *Statsd {
-	s := &Statsd{o: o, counters: c, totals: map[string]uint64{}}
+	s := &Statsd{o: o, counters: c, totals: map[string]*uint64{}}
 	for _, name := range slices.Sorted(maps.Keys(o.Tags)) {
 		s.suffix += ".__" + plainTag.Replace(name) + "=" + plainTag.Replace(o.Tags[name])
 		s.tags = append(s.tags, name+":"+o.Tags[name])
@@ -96,10 +103,18 @@ const longestSend = time.Second
 
 // linesAtOnce is how many lines are sent before the next are made: the client drops what its queue
 // does not take.
-const linesAtOnce = 1000
+const linesAtOnce = 100
+
+// longestPayload is what is written at once by TCP, which has room for the longest name.
+const longestPayload = 8192
+
+// refusal is how long it is waited for the message that nobody has the port: of UDP nothing else
+// tells that.
+const refusal = 50 * time.Millisecond
 
 // Send sends what is new, by a connection of its own: statsd may have moved. If nobody answers
-// nothing counts as sent.
+// nothing counts as sent. If somebody reads no more, what the kernel took does, but for the last
+// lines: up to a hundred may be sent twice.
 func (s *Statsd) Send() (err error) {
 	network := "tcp"
 	if s.o.Dog {
@@ -111,52 +126,84 @@ func (s *Statsd) Send() (err error) {
 	}
 	_ = conn.SetDeadline(time.Now().Add(longestSend))
 	failed := make(chan error, 1)
-	client, err := statsd.NewWithWriter(conn, statsd.WithoutTelemetry(), statsd.WithoutClientSideAggregation(),
-		statsd.WithoutOriginDetection(), statsd.WithErrorHandler(func(err error) {
+	options := []statsd.Option{
+		statsd.WithoutTelemetry(), statsd.WithoutClientSideAggregation(), statsd.WithoutOriginDetection(),
+		statsd.WithErrorHandler(func(err error) {
 			select {
 			case failed <- err:
 			default:
 			}
-		}))
+		}),
+	}
+	if !s.o.Dog {
+		options = append(options, statsd.WithMaxBytesPerPayload(longestPayload))
+	}
+	client, err := statsd.NewWithWriter(conn, options...)
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	lines := 0
-	count := func(name string, n uint64) {
-		if n == 0 {
-			return
+	var lines []line
+	flush := func(last bool) error {
+		err := client.Flush()
+		select {
+		case write := <-failed:
+			return errors.Join(err, write)
+		default:
 		}
-		if lines++; lines%linesAtOnce == 0 {
-			_ = client.Flush()
+		if s.o.Dog {
+			if !last {
+				return err
+			}
+			err = errors.Join(err, refused(conn))
+		}
+		if err == nil {
+			for _, l := range lines {
+				*l.sent = l.value
+			}
+			lines = lines[:0]
+		}
+		return err
+	}
+	count := func(name string, sent *uint64, value uint64) {
+		n := value - *sent
+		if n == 0 || err != nil {
+			return
 		}
 		if s.o.Dog {
 			name, tags := s.mogrify(name)
 			_ = client.Count(name, int64(n), tags, 1)
-			return
+		} else {
+			_ = client.Count(name+s.suffix, int64(n), nil, 1)
 		}
-		_ = client.Count(name+s.suffix, int64(n), nil, 1)
+		if lines = append(lines, line{sent, value}); len(lines)%linesAtOnce == 0 {
+			err = flush(false)
+		}
 	}
-	for i, counts := range s.counters.All() {
-		if i == len(s.sent) {
-			s.sent = append(s.sent, [statistics.Kinds]uint64{})
-		}
+	all := s.counters.All()
+	s.sent = append(s.sent, make([][statistics.Kinds]uint64, len(all)-len(s.sent))...)
+	for i, counts := range all {
 		for kind := range statistics.Kinds {
-			n := counts.Value(kind)
-			if n > s.sent[i][kind] {
-				count(counts.Name(kind), n-s.sent[i][kind])
-			}
-			s.sent[i][kind] = n
+			count(counts.Name(kind), &s.sent[i][kind], counts.Value(kind))
 		}
 	}
 	s.counters.Totals(func(name string, n uint64) {
-		count(name, n-s.totals[name])
-		s.totals[name] = n
+		if s.totals[name] == nil {
+			s.totals[name] = new(uint64)
+		}
+		count(name, s.totals[name], n)
 	})
-	err = client.Close() // it sends the rest
-	select {
-	case write := <-failed:
-		err = errors.Join(err, write)
-	default:
+	if err == nil {
+		err = flush(true)
+	}
+	return errors.Join(err, client.Close())
+}
+
+// refused returns an error if the other end of a connection by UDP has said that nobody is there.
+func refused(conn net.Conn) error {
+	_ = conn.SetReadDeadline(time.Now().Add(refusal))
+	_, err := conn.Read(make([]byte, 1))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
 	}
 	return err
 }

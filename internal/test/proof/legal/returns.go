@@ -279,7 +279,7 @@ func (p *process) handover(s *Step) {
 		same = same && t.Limit == x.Limit
 	}
 	w.mu.Unlock()
-	if !same || limit.Tokens > 5000 || len(x.Also) > 0 || w.moved || w.withoutNode() || w.plan.Real || w.plan.Thin {
+	if !same || limit.Tokens > 5000 || len(x.Also) > 0 || x.Standing > 0 || w.moved || w.withoutNode() || w.plan.Real || w.plan.Thin {
 		return
 	}
 	for range limit.Tokens * int64(50+s.N/2) / 100 {
