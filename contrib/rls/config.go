@@ -42,7 +42,8 @@ func (c *Config) warn(text string) {
 // domain is a tree of descriptors.
 type domain struct {
 	node
-	together *bool // all descriptors of a request are decided together, or each by itself; nil if the files do not say
+	together *bool    // all descriptors of a request are decided together, or each by itself; nil if the files do not say
+	standing *float64 // of the rules that do not say it: Policy.Standing; nil if the files do not say
 }
 
 // node is a descriptor of a tree, or the root of a domain.
@@ -92,6 +93,7 @@ type rule struct {
 	names     []namePart       // of statistics, if they have values of descriptors
 	fields    int              // that the file has of it
 
+	standing     *float64    // Policy.Standing; nil if the rule does not say
 	refusedCount *bool       // hits that are refused count; nil if the file does not say
 	looked       atomic.Bool // it was asked with 0 hits: the hits come when they are known
 }
@@ -190,11 +192,26 @@ func isOther(r rune) bool {
 func hasOther(part string) bool { return strings.ContainsFunc(part, isOther) }
 
 // Policies returns the policies of the configuration, for [tiered.Group.SetPolicies].
-func (c *Config) Policies() (all []tiered.Policy) {
+func (c *Config) Policies() (all []tiered.Policy) { return c.policies(0) }
+
+// policies returns the policies, with standing shares of a part where the files do not say which
+// and a rule can have them.
+func (c *Config) policies(part float64) (all []tiered.Policy) {
 	for _, r := range c.rules {
-		if !r.unlimited {
-			all = append(all, r.policy)
+		if r.unlimited {
+			continue
 		}
+		p, standing := r.policy, r.standing
+		if standing == nil && c.domains[r.domain] != nil { // nil in a broken file
+			standing = c.domains[r.domain].standing
+		}
+		if standing == nil {
+			standing = &part
+		}
+		if p.Standing = *standing; p.Standing > 0 && r.standing == nil && p.Validate() != nil {
+			p.Standing = 0
+		}
+		all = append(all, p)
 	}
 	return all
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -170,9 +171,53 @@ descriptors:
 	if p := all[1]; !strings.HasPrefix(p.Name, "shop.user.path__pay-") || p.PerKey("") != tiered.Blocked() {
 		t.Errorf("%+v", p)
 	}
-	if p := all[2]; p.Name != "shop.ip.second-token-bucket-standing" || p.Limit != tiered.PerSecond(100).WithBurst(200) ||
+	if p := all[2]; p.Name != "shop.ip.second-token-bucket" || p.Limit != tiered.PerSecond(100).WithBurst(200) ||
 		p.Algorithm != tiered.TokenBucket || p.FailMode != tiered.FailClosed || p.Standing == 0 {
 		t.Errorf("%+v", p)
+	}
+}
+
+// Which part of their limits replicas share is said by a rule, else by its domain, else by the
+// service, and a rule that cannot have that has none.
+func TestStandingByRuleDomainAndService(t *testing.T) {
+	c := fatal.Get(rls.Parse(rls.File{Name: "a.yaml", Text: []byte(`
+domain: shop
+tiered: {standing: 1/2}
+descriptors:
+  - {key: a, rate_limit: {unit: minute, requests_per_unit: 100}}
+  - {key: b, rate_limit: {unit: minute, requests_per_unit: 100}, tiered: {standing: 1/8}}
+  - {key: c, rate_limit: {unit: minute, requests_per_unit: 100}, tiered: {standing: off}}
+  - {key: d, rate_limit: {unit: minute, requests_per_unit: 3}}
+  - {key: e, rate_limit: {unit: minute, requests_per_unit: 100}, tiered: {algorithm: sliding window}}
+`)}, rls.File{Name: "b.yaml", Text: []byte(`
+domain: other
+descriptors:
+  - {key: a, rate_limit: {unit: minute, requests_per_unit: 100}}
+  - {key: b, rate_limit: {unit: day, requests_per_unit: 1000}, tiered: {algorithm: token bucket}}
+  - {key: c, rate_limit: {unit: minute, requests_per_unit: 2}}
+`)}))(t)
+	g := testgroup.New(t, remote.NewMemory(), nil)
+	if err := fatal.Get(rls.New(g, &rls.Options{Standing: 3. / 4}))(t).Use(c); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]float64{
+		"shop.a.minute": 1. / 2, "shop.b.minute": 1. / 8, "shop.c.minute": 0, "shop.d.minute": 0, "shop.e.minute-sliding-window": 0,
+		"other.a.minute": 3. / 4, "other.b.day-token-bucket": 3. / 4, "other.c.minute": 0,
+	} {
+		if got := testgroup.Of(t, g, name).Policy().Standing; got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	if _, err := rls.New(g, &rls.Options{Standing: 0.3}); err == nil || !strings.Contains(err.Error(), "Options.Standing is 0.3: must be") {
+		t.Errorf("%v", err)
+	}
+	_, err := rls.Parse(rls.File{Name: "a.yaml", Text: []byte("domain: d\ntiered: {standing: 1/3}\ndescriptors: []")},
+		rls.File{Name: "b.yaml", Text: []byte("domain: e\ntiered: {standing: 1/8}\ndescriptors: []")},
+		rls.File{Name: "c.yaml", Text: []byte("domain: e\ntiered: {standing: 1/4}\ndescriptors: []"), Merge: true})
+	for _, what := range []string{`standing is "1/3": must be one of 1/2, 1/4`, "standing is 0.25, but 0.125 in another file of the domain"} {
+		if err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%v does not say %q", err, what)
+		}
 	}
 }
 

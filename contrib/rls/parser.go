@@ -79,8 +79,12 @@ func (p *parser) domain(top *yaml.Node) (at *node, path []string) {
 		p.config.domains[name] = root
 	}
 	if own := fields["tiered"]; own != nil {
-		if n := p.fields(own, "together")["together"]; n != nil {
+		fields := p.fields(own, "together", "standing")
+		if n := fields["together"]; n != nil {
 			p.together(root, n)
+		}
+		if n := fields["standing"]; n != nil {
+			p.standing(root, n)
 		}
 	}
 	p.descriptors(&root.node, []string{name}, fields["descriptors"])
@@ -95,6 +99,16 @@ func (p *parser) together(d *domain, n *yaml.Node) {
 		p.bad(n, "together is %t, but %t in another file of the domain: must be the same", is, *d.together)
 	}
 	d.together = &is
+}
+
+// standing reads which part of their limits the rules of a domain share that do not say it. Files of
+// one domain may not contradict each other.
+func (p *parser) standing(d *domain, n *yaml.Node) {
+	part := p.part(n)
+	if d.standing != nil && *d.standing != *part {
+		p.bad(n, "standing is %v, but %v in another file of the domain: must be the same", *part, *d.standing)
+	}
+	d.standing = part
 }
 
 // descriptors reads the children of a node.

@@ -153,15 +153,29 @@ func (p *parser) own(r *rule, fields map[string]*yaml.Node) (mark string) {
 			p.bad(n, "%s", strings.TrimPrefix(err.Error(), "tiered: "))
 		}
 	}
-	if n := fields["standing"]; n != nil {
-		text := p.text(n)
-		part, ok := defaults.Parts[text]
-		if !ok {
-			p.bad(n, "standing is %q: must be one of %s", text, strings.Join(slices.Sorted(maps.Keys(defaults.Parts)), ", "))
-		}
-		if policy.Standing = part; part > 0 {
-			mark += "-standing"
-		}
+	if r.standing = p.part(fields["standing"]); r.standing != nil {
+		policy.Standing = *r.standing
 	}
 	return mark
+}
+
+// part reads which part of a limit processes share, nil if the file does not say.
+func (p *parser) part(n *yaml.Node) *float64 {
+	if n == nil {
+		return nil
+	}
+	part, err := Part(p.text(n))
+	if err != nil {
+		p.bad(n, "standing %v", err)
+	}
+	return &part
+}
+
+// Part returns the part of a limit that a word such as 1/8 means; off is 0.
+func Part(text string) (float64, error) {
+	part, ok := defaults.Parts[text]
+	if !ok {
+		return 0, fmt.Errorf("is %q: must be one of %s", text, strings.Join(slices.Sorted(maps.Keys(defaults.Parts)), ", "))
+	}
+	return part, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/statistics"
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -29,6 +31,11 @@ type Options struct {
 	// A request that is refused takes nothing, so hits that are known only afterwards do not count
 	// if they are more than what is left.
 	Together bool
+
+	// Standing is the part of each limit that the replicas share, as tiered.Policy.Standing, of
+	// rules that can have it and for which the files say nothing: token buckets and fixed windows
+	// that are large enough.
+	Standing float64
 
 	// OnlyOver takes no hits of the other descriptors if one is over its limit. That one counts as
 	// it would alone. It is STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT of envoyproxy/ratelimit, but
@@ -163,6 +170,9 @@ func New(group *tiered.Group, o *Options) (*Service, error) {
 	if n := s.options.MaxDescriptors; n < 1 || n > mostDescriptors {
 		all = append(all, fmt.Errorf("rls: Options.MaxDescriptors is %d: must be 1 to %d", n, mostDescriptors))
 	}
+	if part := s.options.Standing; !slices.Contains(slices.Collect(maps.Values(defaults.Parts)), part) {
+		all = append(all, fmt.Errorf("rls: Options.Standing is %v: must be a multiple of 1/8 from 0 to 3/4", part))
+	}
 	if n := len(s.options.HashKey); n > 0 {
 		if s.hasher = newHasher(slices.Clone(s.options.HashKey)); n < shortestSecret {
 			all = append(all, fmt.Errorf("rls: Options.HashKey has %d bytes: must have %d or more", n, shortestSecret))
@@ -186,7 +196,7 @@ func (s *Service) Use(c *Config) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.group.SetPolicies(append(c.Policies(), s.overrides...)); err != nil {
+	if err := s.group.SetPolicies(append(c.policies(s.options.Standing), s.overrides...)); err != nil {
 		return err
 	}
 	next := &state{c, map[*rule]*limited{}, map[overridden]*tiered.Limiter{}, map[string]*atomic.Uint64{"": new(atomic.Uint64)}}

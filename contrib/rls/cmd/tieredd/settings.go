@@ -113,6 +113,7 @@ type settings struct {
 
 	Budget         time.Duration `env:"TIERED_BUDGET" envDefault:"20ms"`
 	Together       bool          `env:"TIERED_TOGETHER"`
+	Standing       string        `env:"TIERED_STANDING" envDefault:"off"`
 	OnlyOver       bool          `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"`
 	Processes      int           `env:"TIERED_PROCESSES" envDefault:"1"`
 	Token          string        `env:"TIERED_TOKEN"`
@@ -182,6 +183,9 @@ func readSettings() (s settings, err error) {
 		if n.is < n.least || n.is > n.most {
 			bad("%s is %d: must be %d to %d", n.name, n.is, n.least, n.most)
 		}
+	}
+	if _, err := rls.Part(s.Standing); err != nil {
+		bad("TIERED_STANDING %v", err)
 	}
 	if n := len(s.HashKey); n > 0 && n < 16 {
 		bad("TIERED_HASH_KEY has %d bytes: must have 16 or more", n)
@@ -336,6 +340,7 @@ func (s settings) service() *rls.Options {
 		Together: s.Together, OnlyOver: s.OnlyOver, Shadow: s.Shadow, Quota: s.Quota, Metadata: s.Metadata,
 		MaxDescriptors: s.MaxDescriptors,
 	}
+	o.Standing, _ = rls.Part(s.Standing)
 	if s.HashKey != "" {
 		o.HashKey = []byte(s.HashKey)
 	}

@@ -38,6 +38,7 @@ func TestServiceOptions(t *testing.T) {
 		"SHADOW_MODE=true":     {Shadow: true},
 		"QUOTA_MODE=true":      {Quota: true},
 		"TIERED_TOGETHER=true": {Together: true},
+		"TIERED_STANDING=1/2":  {Standing: 1. / 2},
 		"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true": {OnlyOver: true},
 		"TIERED_HASH_KEY=sixteen-bytes-16":             {MaxDescriptors: 1000, HashKey: []byte("sixteen-bytes-16")},
 		"RESPONSE_DYNAMIC_METADATA=true":               {Metadata: true},
