@@ -116,8 +116,8 @@ func (s sizing) paysFar(d *demand) bool {
 }
 
 // want reports the tokens to ask for if the pot holds pot, those who wait need waiting, and the
-// call makes no sense with fewer than least. What this process may hold is no bound on what those
-// need who wait.
+// call makes no sense with fewer than least. What callers that wait need may be more than this
+// process may hold.
 func (s sizing) want(pot, waiting, least int64) int64 {
 	lease := s.by.Size
 	if lease == 0 {
