@@ -100,7 +100,7 @@ func fromRedisRate(rdb *redis.Client, limitOf func(user string) tiered.Limit) (h
 		d := tiered.All(perIP.For(ip), perUser.For(user).WithLimit(limitOf(user))).Allow(ctx)
 		httplimit.WriteHeaders(w.Header(), d) // X-RateLimit-Limit, -Remaining and -Reset
 		if !d.Allowed {
-			httplimit.WriteRefusal(w, d) // 429 and Retry-After
+			httplimit.WriteRefusal(w, d) // 429 and Retry-After; Status(d) for your own body
 			return
 		}
 	}, group, nil
