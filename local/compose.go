@@ -68,7 +68,7 @@ const dryLease = "?"
 
 // DryRun is the call that Redis would be asked for n tokens by now, as a dry run: Redis says what
 // it would answer, and nothing changes. It reports false if Redis would not be asked, because calls
-// have failed of late. c.Seq is that of the last call of the process.
+// have just failed. c.Seq is that of the last call of the process.
 func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, asks bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -146,9 +146,9 @@ func newComposer(b *Bucket, now time.Duration, c Conditions, dry bool) composer 
 	}
 }
 
-// isFar reports whether answers come when those who ask for b have left: after Budget, or after the
-// time of the one who waits least. While nobody waits it is as when somebody last did, unless the
-// node has come closer.
+// isFar reports whether answers come when the callers of b have left: after Budget, or after the
+// time of the caller that waits least. While no caller waits, it is as for the last caller, unless
+// the node has come closer.
 func (c *Conditions) isFar(b *Bucket) bool {
 	p := b.Policy()
 	if c.Slow > p.Budget {

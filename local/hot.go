@@ -32,7 +32,7 @@ type Hot struct {
 }
 
 // leasing says whether demand pays for a lease. Above leased it does, at a node that answers when
-// those who asked have left, and what is above tells the round trip.
+// the callers have left, and the difference to leased is the round trip in farSteps.
 type leasing uint8
 
 const (

@@ -79,8 +79,8 @@ func (b *Bucket) finish(now time.Duration) bool {
 	return b.hot.life == closed
 }
 
-// Burn closes the bucket whatever it holds. Tokens end unspent and are never minted. Those who wait
-// get Unavailable.
+// Burn closes the bucket whatever it holds. Tokens end unspent and are never minted. Callers that
+// wait get Unavailable.
 func (b *Bucket) Burn(now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -104,8 +104,8 @@ func (s sizing) pays(leasing bool) bool {
 }
 
 // farPeriod is the shortest period by which it is judged whether a lease pays, and when it is idle,
-// if answers come when those who asked have left. Then what is leased is all that Redis decides,
-// and the rest waits for the whole Budget in vain. So one request in the shortest life of a lease
+// if answers come when those who asked have left. Then Redis decides only about leased tokens, and
+// other requests wait for the whole Budget in vain. So one request in the shortest life of a lease
 // is enough (docs/internals/sizing.md).
 const farPeriod = minTTL
 
