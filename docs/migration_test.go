@@ -40,13 +40,6 @@ func insteadOfHabits(ctx context.Context, rdb *redis.Client, key string, limits 
 	if err := limiter.SetLimit(limit.WithBurst(int64(n))); err != nil {
 		return err
 	}
-	if parsed, err := tiered.ParseLimit("100/min"); err != nil {
-		return fmt.Errorf("%v: %w", parsed, err)
-	}
-	group := limiter.Group()
-	if err := group.Close(ctx); err != nil {
-		return err
-	}
 	if err := middlewares(limiter, handler); err != nil {
 		return err
 	}
@@ -86,24 +79,31 @@ func TestLinesInsteadOfHabits(t *testing.T) {
 	}
 }
 
-func fromRedisRate(ctx context.Context, rdb *redis.Client, userID string) error {
+func fromRedisRate(rdb *redis.Client, limitOf func(user string) tiered.Limit) (http.HandlerFunc, *tiered.Group, error) {
 	// limiter := redis_rate.NewLimiter(rdb)
 	store := remote.NewRedis(rdb, &remote.RedisOptions{Prefix: "shop:"}) // one per service
-	limiter, err := tiered.New(store, tiered.Policy{
-		Name:  "api",
-		Limit: tiered.PerSecond(10),
-	}, &tiered.Options{Processes: 3}) // the fewest that you run
+	group, err := tiered.NewGroup(store, &tiered.Options{Processes: 3})  // the fewest that you run
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer limiter.Close(ctx)
-	// res, err := limiter.Allow(ctx, userID, redis_rate.PerSecond(10))
-	// if err != nil { … }
-	// if res.Allowed == 0 { … }
-	if d := limiter.Allow(ctx, userID); !d.Allowed {
-		return fmt.Errorf("too many requests, come back in %v", d.RetryAfter)
+	perUser, err := group.NewLimiter(tiered.Policy{Name: "user", Limit: tiered.PerMinute(100)})
+	if err != nil {
+		return nil, nil, err
 	}
-	return nil
+	perIP, err := group.NewLimiter(tiered.Policy{Name: "ip", Limit: tiered.PerMinute(300)})
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, user, ip := r.Context(), r.Header.Get("X-User"), r.RemoteAddr
+		// res, err := limiter.Allow(ctx, "user:"+user, limitOf(user)), and so for the address
+		d := tiered.All(perIP.For(ip), perUser.For(user).WithLimit(limitOf(user))).Allow(ctx)
+		httplimit.WriteHeaders(w.Header(), d) // X-RateLimit-Limit, -Remaining and -Reset
+		if !d.Allowed {
+			httplimit.WriteRefusal(w, d) // 429 and Retry-After; Status(d) for your own body
+			return
+		}
+	}, group, nil
 }
 
 func fromTimeRate(ctx context.Context, store remote.Store, mails int) error {
@@ -130,13 +130,20 @@ type router interface {
 	Use(...func(http.Handler) http.Handler)
 }
 
-func fromHTTPRate(r router, store remote.Store) (*tiered.Limiter, error) {
-	// r.Use(httprate.LimitByIP(100, time.Minute))
-	limiter, err := tiered.New(store, tiered.Policy{Name: "per-ip", Limit: tiered.PerMinute(100)}, &tiered.Options{Processes: 3})
+func fromHTTPRate(r router, store remote.Store, byToken, byPath func(*http.Request) (string, error), tooMany http.HandlerFunc) (*tiered.Limiter, error) {
+	// r.Use(httprate.LimitBy(100, time.Minute, httprate.JoinKeys(byToken, httprate.KeyByEndpoint),
+	// 	httprate.WithLimitHandler(tooMany)))
+	limiter, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerMinute(100)}, &tiered.Options{Processes: 3})
 	if err != nil {
 		return nil, err
 	}
-	limit, err := httplimit.ByIP(limiter)
+	limit, err := httplimit.New([]httplimit.Rule{{
+		Limiter: limiter,
+		Key:     httplimit.JoinKeys(httplimit.KeyFunc(byToken), httplimit.KeyFunc(byPath)),
+		Missing: httplimit.Together, // where a function returns ""
+	}}, &httplimit.Options{
+		Denied: func(w http.ResponseWriter, r *http.Request, _ httplimit.Refusal) { tooMany(w, r) },
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -154,22 +161,43 @@ func fromUlule(store remote.Store) (*tiered.Limiter, error) {
 	limiter, err := tiered.New(store, tiered.Policy{
 		Name:      "api",
 		Limit:     limit,
-		Algorithm: tiered.FixedWindow, // windows, as before; a TokenBucket refills evenly
+		Algorithm: tiered.FixedWindow, // windows, as before
 	}, &tiered.Options{Processes: 3})
 	return limiter, err
 }
 
+// A refused user takes nothing of the address, which has tokens for three users.
 func TestFromRedisRate(t *testing.T) {
 	rdb := redistest.StartOpen(t).Client()
-	for i := range 30 {
-		err := fromRedisRate(t.Context(), rdb, "ann")
-		if refused := err != nil; refused && i < 10 {
-			t.Errorf("request %d: %v", i, err)
-		} else if refused {
-			return
+	limitOf := func(user string) tiered.Limit {
+		if user == "cid" {
+			return tiered.PerHour(10)
+		}
+		return tiered.PerHour(150)
+	}
+	handler, group, err := fromRedisRate(rdb, limitOf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer group.Close(context.Background())
+	for _, c := range []struct {
+		user  string
+		admit int
+	}{{"ann", 150}, {"cid", 10}, {"bob", 140}} {
+		w := httptest.NewRecorder()
+		for i := range c.admit + 30 {
+			w = httptest.NewRecorder()
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.Header.Set("X-User", c.user)
+			if handler(w, r); w.Code != http.StatusOK && i < c.admit {
+				t.Errorf("%s, request %d: %d, %v", c.user, i, w.Code, w.Header())
+			}
+		}
+		refused := w.Code == http.StatusTooManyRequests && w.Header().Get("Retry-After") != ""
+		if c.user != "bob" && !refused || w.Header().Get("X-RateLimit-Limit") == "" {
+			t.Errorf("%s, the last: %d, %v", c.user, w.Code, w.Header())
 		}
 	}
-	t.Error("30 requests of 10/s are admitted at once")
 }
 
 func TestFromTimeRate(t *testing.T) {
@@ -196,18 +224,31 @@ func (c *chain) Use(all ...func(http.Handler) http.Handler) {
 func TestFromHTTPRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &chain{http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
-		limiter, err := fromHTTPRate(r, remote.NewMemory())
+		byToken := func(r *http.Request) (string, error) { return r.Header.Get("X-Access-Token"), nil }
+		byPath := func(r *http.Request) (string, error) { return r.URL.Path, nil }
+		tooMany := func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, "slow down", http.StatusTooManyRequests)
+		}
+		limiter, err := fromHTTPRate(r, remote.NewMemory(), byToken, byPath, tooMany)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer limiter.Close(context.Background())
-		w := httptest.NewRecorder()
-		for range 101 {
-			w = httptest.NewRecorder()
-			r.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		get := func(path string) *httptest.ResponseRecorder {
+			w, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil)
+			request.Header.Set("X-Access-Token", "ann")
+			r.handler.ServeHTTP(w, request)
+			return w
 		}
-		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" || w.Header().Get("X-RateLimit-Limit") != "100" {
-			t.Errorf("%d, %v", w.Code, w.Header())
+		for range 100 {
+			get("/a")
+		}
+		if w := get("/a"); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" ||
+			w.Header().Get("X-RateLimit-Limit") != "100" || w.Body.String() != "slow down\n" {
+			t.Errorf("%d, %v, %s", w.Code, w.Header(), w.Body)
+		}
+		if w := get("/b"); w.Code != http.StatusOK {
+			t.Errorf("another endpoint: %d, %v", w.Code, w.Header())
 		}
 	})
 }

@@ -173,8 +173,8 @@ func TestEventsBroken(t *testing.T) {
 	}
 }
 
-// TestEventsBrokenInARow: a change that was waiting behind an OnChange that panics is told by
-// whoever comes next.
+// TestEventsBrokenInARow: a change that was waiting behind an OnChange that panics is told by the
+// next caller.
 func TestEventsBrokenInARow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got list[failover.State]

@@ -169,8 +169,7 @@ func TestOneProbe(t *testing.T) {
 	})
 }
 
-// TestTimeout: an attempt ends by its timer at Timeout, as a failure, and whoever waits is told
-// once.
+// TestTimeout: an attempt ends by its timer at Timeout, as a failure, and its caller is told once.
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := failover.New(failover.Options{Timeout: 30 * ms, Uniform: draws(0.999)})
@@ -227,7 +226,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestSpread: breakers that opened at one instant do not probe at one, whoever draws for them.
+// TestSpread: breakers that opened at one instant do not probe at one instant, with any source of
+// random numbers.
 func TestSpread(t *testing.T) {
 	const guards = 1000
 	synctest.Test(t, func(t *testing.T) {

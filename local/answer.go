@@ -15,8 +15,8 @@ type UnderWay struct {
 	Lives, LikelyLives bool
 }
 
-// UnderWay describes the call seq, which named the bucket epoch. Of a call that is not under way
-// any more it tells nothing but whether the bucket lives.
+// UnderWay describes the call seq, which named the bucket epoch. If that call is no longer under
+// way, it reports only whether the bucket lives.
 func (b *Bucket) UnderWay(now time.Duration, seq, epoch int64) (u UnderWay) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,7 +85,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 	return b.next(now), true
 }
 
-// levelLeft is what Redis has left for those who got nothing of a grant.
+// levelLeft is what Redis has left for callers that got nothing of a grant.
 func levelLeft(c Call, r lua.Reply) int64 {
 	switch {
 	case r.Grant >= c.Want:
@@ -96,10 +96,10 @@ func levelLeft(c Call, r lua.Reply) int64 {
 	return 0
 }
 
-// Late ends the call seq, which reached the node after its deadline: nothing was done, and the
-// node's clock is known better now. Or whoever made it left before it had failed: then what it
-// asked for may have been done, and what the next call states settles that. The call is made a
-// second time; if that is late too, it has failed.
+// Late ends the call seq, which reached the node after its deadline: Redis did nothing, and its
+// answer tells the node's clock more exactly. Or the caller that made the call left before it
+// failed: then Redis may have done what it asked for, and the next call settles that. The call is
+// made a second time. If that is late too, it has failed.
 func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,11 +133,11 @@ func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 // Rejected ends the call seq, which was refused because of its bucket alone: another program has
 // written to it, it is damaged, or what the call says can never be accepted.
 //
-// It is like Fail, but what was to be settled is given up the third time in a row, because every
-// later call would carry it and fail too. A retired bucket gives it up at once: there is nowhere to
-// go, and closing a process would wait for nothing until the lease ends. Tokens are burnt, so
-// nothing is minted. It reports the debt that is forgiven. Those who wait look again once there is
-// nothing left to settle: what they ask for may well be granted.
+// It is like Fail, but the third time in a row it gives up what was to be settled, because every
+// later call would carry that and fail too. A retired bucket gives it up at once: no call can
+// deliver it, and a process that closes would wait for the lease to end. Tokens are burnt, so none
+// are minted. Rejected reports the debt that is forgiven. Once nothing is left to settle, callers
+// that wait ask again: they may well be granted tokens.
 func (b *Bucket) Rejected(now time.Duration, seq int64) (e Effect, forgiven int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -171,14 +171,13 @@ func (b *Bucket) Rejected(now time.Duration, seq int64) (e Effect, forgiven int6
 	return b.next(now), forgiven
 }
 
-// Fail ends the call seq without an answer: it timed out or broke. What it asked for may have been
-// done; what the next call states settles that. Everybody who waits gets Unavailable, and the key
+// Fail ends the call seq without an answer: it timed out or broke. Redis may have done what it
+// asked for, and the next call settles that. All callers that wait get Unavailable, and the key
 // asks no more for a while.
 //
-// again has it asked again as soon as it asks at all, which is within a second, though no request
-// wants it. Leases make calls rare: if each call waited for the next request, three rare requests
-// would have to find out that Redis is gone, and a lease could end before anybody knew that it was
-// not renewed.
+// If again is true, the key asks again within a second, even if no request wants it. Leases make
+// calls rare. If each call waited for the next request, it would take three rare requests to find
+// out that Redis is gone, and a lease could end before anybody knew that it was not renewed.
 func (b *Bucket) Fail(now time.Duration, seq int64, again bool) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -194,12 +193,13 @@ func (b *Bucket) Fail(now time.Duration, seq int64, again bool) Effect {
 	return b.next(now)
 }
 
-// retries is how many failed calls in a row are followed by another that no request asks for: as
-// many as open a breaker. After that either the breaker is open, or the node answers others and
-// this key can wait until somebody wants it.
+// retries is the number of failed calls in a row that open a breaker. Until then each is followed
+// by a call that no request asks for. After that either the breaker is open, or the node answers
+// others, and this key can wait for the next request.
 const retries = 3
 
-// maxFailures bounds the count of failures, so that a pause doubled as often fits a time.Duration.
+// maxFailures bounds the count of failures, so that a pause that doubles with each fits a
+// time.Duration.
 const maxFailures = 20
 
 // fail ends a call without an answer. reason is for those who wait for tokens.
@@ -230,10 +230,10 @@ func (b *Bucket) Probe() Effect {
 	return b.send()
 }
 
-// Drop takes the bucket out of the queue because its node's breaker lets nothing through. Those who
-// wait get Unavailable. The key asks again after a part of its period, so that not all keys come at
-// once when the breaker closes. A period may be a minute, but no key waits longer than after a
-// failure.
+// Drop takes the bucket out of the queue because its node's breaker lets nothing through. Callers
+// that wait get Unavailable. The key asks again after a part of its period, so that not all keys
+// come at once when the breaker closes. A period may be a minute, but no key waits longer than
+// after a failure.
 func (b *Bucket) Drop(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()

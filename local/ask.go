@@ -64,9 +64,10 @@ func (b *Bucket) Renew(now time.Duration) Effect {
 	return b.send()
 }
 
-// Reserve keeps n tokens for a caller who was refused, waits, and asks again at until: what is
-// held, and what comes next. Others are refused until there is more. So who asks for little at a
-// time does not use up what others wait for. It lasts until it is called with 0 tokens.
+// Reserve keeps n tokens for a caller that was refused, waits, and asks again at until: the tokens
+// that are held, and those that come next. Others are refused until there are more. So callers that
+// ask for little do not use up what another one waits for. The reservation lasts until Reserve is
+// called with 0 tokens.
 func (b *Bucket) Reserve(n int64, until time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,8 +82,8 @@ func (b *Bucket) Reserve(n int64, until time.Duration) {
 
 // Earliest reports when n tokens can be there at the earliest, by what is held here, by the level
 // that Redis was last seen to have and by the refill. What others give back may come sooner. It
-// reports known false if Redis granted all that was asked for and told of no level that was too low
-// since: the bucket may be full.
+// reports known false if Redis granted all that was asked for, and has reported no level that was
+// too low since then: the bucket may be full.
 func (b *Bucket) Earliest(now time.Duration, n int64) (at time.Duration, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -202,8 +203,9 @@ func (b *Bucket) ForeseeFailMode(now time.Duration, n, fleet int64) Outcome {
 	return b.hot.decided(FallbackSpent, Failover, left, retry)
 }
 
-// FallbackNotSpent takes back that the fallback refused n tokens, because the caller waits and asks
-// again. It reports false, and notes nothing, if the bucket is closed: look the key up again.
+// FallbackNotSpent undoes the count of a refusal of n tokens by the fallback, because the caller
+// waits and asks again. It reports false, and notes nothing, if the bucket is closed: look the key
+// up again.
 func (b *Bucket) FallbackNotSpent(n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -46,9 +46,9 @@ func (b *Bucket) bookOpened(at time.Duration, opened int64) {
 	b.owe(at, opened, 0)
 }
 
-// owe notes that n tokens were admitted at a time, and that no refill pays certain of them. It
-// forgets at once what no bucket would count by now if it had been charged at the time. Whoever
-// admits everything can admit that much.
+// owe notes that n tokens were admitted at a time, and that no refill pays the part certain of
+// them. It forgets at once what no bucket would still count if it had been charged at that time:
+// FailOpen can admit that much.
 func (b *Bucket) owe(at time.Duration, n, certain int64) {
 	f := &b.needLease().outage
 	if n == 0 {
@@ -71,7 +71,7 @@ func (b *Bucket) owe(at time.Duration, n, certain int64) {
 	}
 }
 
-// refund puts n tokens that were counted at a stamp among those that are to be refunded, or burns
+// refund adds n tokens that were counted at a stamp to those that are to be refunded, or burns
 // them.
 func (b *Bucket) refund(n int64, s *Stamp) {
 	l := &b.needLease().ledger
@@ -155,7 +155,7 @@ func (b *Bucket) Generation() int64 {
 	return b.hot.lease.generation()
 }
 
-// Return gives n tokens back that were admitted and then not used. They go into the pot only if no
+// Return gives back n tokens that were admitted and then not used. They go into the pot only if no
 // call has left since gen was read: such a call reported them as spent, and others may be using
 // their place. Otherwise they go back to Redis, within 50 ms and once: what is lost on the way is
 // burnt. s is when they were counted; see [Waiter].
@@ -196,9 +196,9 @@ func (b *Bucket) Return(now time.Duration, n int64, from Source, gen int64, s *S
 // that Redis forgives would be worth many times its tokens. The bucket may go below zero. It
 // charges no more than a full bucket has above the largest debt.
 //
-// It reports what it took of the lease, which counts as spent, and what it forgives of n. What the
-// bucket itself forgives, because it was not full, Redis tells. It reports ok false, and charges
-// nothing, if this bucket is closed: look the key up again.
+// It reports what it took of the lease, which counts as spent, and what it forgives of n. Redis
+// reports what the bucket itself forgives, because it was not full. It reports ok false, and
+// charges nothing, if this bucket is closed: look the key up again.
 func (b *Bucket) Charge(now time.Duration, n int64) (e Effect, taken, forgiven int64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -153,8 +153,9 @@ func (b *Bucket) next(now time.Duration) Effect {
 	return Effect{Check: max(check, now+minIdle)}
 }
 
-// owesNothing reports that nothing is owed in either direction. A debt may be owed: it waits for
-// the next call, because what is refilled meanwhile pays it. But a retired bucket has no next call.
+// owesNothing reports whether nothing is owed in either direction. A debt is allowed: it waits for
+// the next call, because what is refilled meanwhile pays it. But a retired bucket has no next call,
+// so it must have no debt.
 func (b *Bucket) owesNothing(now time.Duration) bool {
 	l := b.hot.lease
 	switch {

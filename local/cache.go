@@ -20,9 +20,9 @@ const (
 	minShard = 256
 
 	// leavingPart: one in leavingPart of a shard's keys may be on its way out at a time. An evicted
-	// bucket needs a round trip to give its lease back. What does not fit is burnt, unless somebody
-	// waits for it: there are no more of those than requests under way, each of which takes more
-	// memory than a bucket.
+	// bucket needs a round trip to give its lease back. A bucket that does not fit is burnt, unless
+	// a caller waits for it. There are no more buckets with such callers than requests under way,
+	// and a request takes more memory than a bucket.
 	leavingPart = 8
 )
 

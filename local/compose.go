@@ -48,8 +48,9 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	return m.call, Effect{}
 }
 
-// Report has Redis told what is spent of the lease and what is owed, and reports false if there is
-// neither: what comes has no room before, and what is owed does not begin to be paid.
+// Report asks for a call that tells Redis what is spent of the lease and what is owed. Until then
+// the spent tokens leave no room for the refill, and the refill does not pay the debt. It reports
+// false if there is nothing to tell.
 func (b *Bucket) Report(now time.Duration) (e Effect, news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,7 +68,7 @@ const dryLease = "?"
 
 // DryRun is the call that Redis would be asked for n tokens by now, as a dry run: Redis says what
 // it would answer, and nothing changes. It reports false if Redis would not be asked, because calls
-// have failed of late. c.Seq is that of the last call of the process.
+// have just failed. c.Seq is that of the last call of the process.
 func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, asks bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -145,9 +146,9 @@ func newComposer(b *Bucket, now time.Duration, c Conditions, dry bool) composer 
 	}
 }
 
-// isFar reports whether answers come when those who ask for b have left: after Budget, or after the
-// time of the one who waits least. While nobody waits it is as when somebody last did, unless the
-// node has come closer.
+// isFar reports whether answers come when the callers of b have left: after Budget, or after the
+// time of the caller that waits least. While no caller waits, it is as for the last caller, unless
+// the node has come closer.
 func (c *Conditions) isFar(b *Bucket) bool {
 	p := b.Policy()
 	if c.Slow > p.Budget {
@@ -218,9 +219,9 @@ func (c *composer) dryRun(n int64) Call {
 	return c.call
 }
 
-// fillsAny is a credit that lifts any token bucket to its room from wherever it is: that is never
-// further below zero than the largest debt, a second's refill and what the call charges besides.
-// The limit may be a larger one, by which another process goes.
+// fillsAny is a credit that fills any token bucket, however far below zero it is. That is at most
+// the largest debt, a second's refill and what the call charges besides. The limit may be a larger
+// one that another process has.
 const fillsAny = 3*lua.MostTokens + 1 + maxDebt
 
 // credit makes a call that gives the tokens of all credits that wait, besides what goes back.
@@ -271,11 +272,11 @@ func (c *composer) request(r request) {
 	}
 }
 
-// takes reports how the call gets tokens for those who wait: by a direct take, or without a lease
-// by a call that settles besides. If neither, they come with a lease. hold is what is held.
+// takes reports how the call gets tokens for callers that wait: by a direct take, or without a
+// lease by a call that also settles. If neither, they come with a lease. hold is what is held.
 //
-// If those who wait are gone when the answer is there, the tokens come with a lease if that is
-// possible: it keeps them for the next.
+// If the callers will be gone when the answer comes, the tokens come with a lease if possible: it
+// keeps them for the next callers.
 func (c *composer) takes(r request, hold int64) (direct, unleased bool) {
 	p, l, single := c.policy, c.b.hot.lease, r.n == 1
 	if !p.Call.Algorithm.Has(lua.Leased) {

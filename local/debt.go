@@ -53,9 +53,9 @@ func (d *debt) cut(most int64) (rest debt) {
 	return rest
 }
 
-// mostOwed is the largest debt that can matter: the one that takes a full bucket as low as it may
-// go, and what may have overflowed since the level was last seen, because that pays. The bucket was
-// refilled for so long.
+// mostOwed is the largest debt that can matter. It takes a full bucket as low as it may go, and
+// uses up what may have overflowed in the time refilled, which is the time since the level was last
+// seen: the overflow pays for debt.
 func (p *Policy) mostOwed(refilled time.Duration) int64 {
 	most := float64(p.Cap+p.maxDebt()) + p.refill(refilled)
 	if len(p.Call.Also) > 0 { // those are the smallest numbers
@@ -77,8 +77,8 @@ type piece struct {
 	since    int64         // the server time in µs that it was reported at; 0 before. From then on it stays as it is
 }
 
-// piecesPerWindow is how many pieces a window has: so much of it later than it was admitted a token
-// counts at most. Each piece is a call, after an outage of a window or more.
+// piecesPerWindow is how many pieces a window has. A token counts up to one piece later than it was
+// admitted. After an outage of a window or more, each piece is a call.
 const piecesPerWindow = 4
 
 // add adds tokens to the last piece or a new one, and reports those that are more than any window

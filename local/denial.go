@@ -36,8 +36,8 @@ type denial struct {
 	oneAt    time.Duration // it may be there then
 
 	// larger is the key's policy with the limit of another process that governs instead, because it
-	// is larger. Leases follow that, or who asks by a slower rate would ask more often and get
-	// most. It is nil while the key's own limit governs.
+	// is larger. Leases follow that limit, because otherwise a process with a slower rate would ask
+	// more often and get most. It is nil while the key's own limit governs.
 	larger *Policy
 
 	windows *windowState // nil if the policy just refills, else always the same. Kept here for the bucket's size
@@ -112,8 +112,8 @@ func (d *denial) lacks(now time.Duration, need int64) (retry time.Duration, refu
 	return max(wait, time.Microsecond), d.knows(need) && now < until && wait > 0
 }
 
-// tells reports whether ready says when need tokens may be there. Of other costs it would tell a
-// time that is too early, or that of another cost, so Redis is asked.
+// tells reports whether ready says when need tokens may be there. For other costs that time would
+// be too early, or the time of another cost, so Redis is asked.
 func (d *denial) tells(need int64) bool {
 	return d != nil && (d.nanos == 0 && float64(need) <= d.level || d.knows(need))
 }

@@ -22,8 +22,8 @@ const (
 )
 
 // sampled reports whether a decision made now is one of the few that make their bucket the hot one.
-// So a key holds that slot for its part of the decisions, and nobody has to count them. Of a clock
-// that ticks in steps of 100 ns or 1 ms some times are sampled too; 0 is not.
+// So a key holds that slot for its part of the decisions, without counting them. With a clock that
+// ticks in steps of 100 ns or 1 ms some times are sampled too; 0 is not.
 func sampled(now time.Duration) bool { return now%samplePeriod == samplePeriod/2 }
 
 // front is a table before the shards of a cache. Finding a bucket here takes no lock and writes to

@@ -32,7 +32,7 @@ type Hot struct {
 }
 
 // leasing says whether demand pays for a lease. Above leased it does, at a node that answers when
-// those who asked have left, and what is above tells the round trip.
+// the callers have left, and the difference to leased is the round trip in farSteps.
 type leasing uint8
 
 const (
@@ -150,9 +150,9 @@ func (h *Hot) Refuse(now time.Duration, n int64) (Outcome, bool) {
 }
 
 // CountRefused counts n tokens that Refuse refused, or the owner because the rule is Blocked. It is
-// a step of its own, for after the answer is written: an atomic addition waits for all writes
-// before it, and whoever reads an answer that was written a moment ago waits for them too. One wait
-// instead of two is a tenth of a decision.
+// a step of its own, to be taken after the answer is written: an atomic addition waits for all
+// writes before it, and so does a caller that reads an answer written a moment ago. To wait once
+// and not twice saves a tenth of a decision.
 func (h *Hot) CountRefused(n int64) { h.refused.Add(n) }
 
 // Denied reports whether a request for one token is known to be refused now, and for how long. It

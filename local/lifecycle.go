@@ -35,8 +35,8 @@ func (b *Bucket) Check(now time.Duration) Effect {
 	giveBack := now-l.usedAt >= idle(period) || need < 1
 	if held := l.live(now); held > 0 && now >= b.hot.lease.extendAt(b.Policy(), b.hot.denied.windows(), b.hot.leasing.trip()) {
 		// It is used too slowly to be renewed. Keep what the next periods need, else give it back.
-		// Of a slow limit it goes back at once if it was not used lately: who waits for it is told
-		// to ask about now.
+		// With a slow limit it goes back at once if it was not used lately: callers that wait for
+		// it were told to ask about now.
 		giveBack = giveBack || float64(held) > keptPeriods*need || b.Policy().slow() && now-l.usedAt >= period/2
 		b.hot.upkeep = extending
 	}
@@ -79,8 +79,8 @@ func (b *Bucket) finish(now time.Duration) bool {
 	return b.hot.life == closed
 }
 
-// Burn closes the bucket whatever it holds. Tokens end unspent and are never minted. Those who wait
-// get Unavailable.
+// Burn closes the bucket whatever it holds. Tokens end unspent and are never minted. Callers that
+// wait get Unavailable.
 func (b *Bucket) Burn(now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,8 +133,8 @@ func (b *Bucket) Expire(now time.Duration) Effect {
 //
 // Nothing is minted and nothing is taken away. What came until now came by the old numbers, here,
 // in the fallback and in Redis, and is clamped if the burst is smaller. What is known to be denied
-// is forgotten, so that a raised limit shows at once. Those who wait and whom p will never admit,
-// or who need not ask, get Outdated: look again.
+// is forgotten, so that a raised limit shows at once. Callers that wait, and that p will never
+// admit or that need not ask, get Outdated: they look the key up again.
 //
 // Redis counts by the old numbers until the next call of the key brings others. If the limit is
 // lowered, what is leased under the larger one is not spent any more: it goes back, by a call that

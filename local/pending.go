@@ -111,11 +111,12 @@ func (p *pending) decide(w *Waiter, o Outcome) {
 	p.decided.Join(&w.place)
 }
 
-// serve gives tokens of the pot to those who wait, in order. One who needs more than there is is
-// passed over. It refuses those who need more than the level that Redis is known to have, if it is
-// known when they may have it: one that waits for longer than a round trip goes on waiting for an
-// answer of its own. The first that the call was for has had that. So do the others. The pot makes
-// up for a part of a cost if calls lease. A direct take has to find all of it in Redis.
+// serve gives tokens of the pot to callers that wait, in order. It passes over a caller that needs
+// more than there is. If Redis too is known to have less, it refuses the caller if it is known when
+// the tokens may be there, or if the caller cannot wait for another round trip. Others go on
+// waiting for an answer of their own. The first caller that the call was for has its answer now, so
+// it is refused too. The pot makes up for a part of a cost if calls lease. A direct take has to
+// find all of it in Redis.
 func (p *pending) serve(h *Hot, now time.Duration, level int64, leases bool, trip time.Duration) {
 	answered := false // the first that the call was for
 	for w := range p.waiting() {
@@ -208,8 +209,8 @@ type request struct {
 
 // request marks those who wait for another trip or longer, and sums up what they ask for. An answer
 // comes no sooner. It also marks those in a hurry, who never wait for so long: otherwise Redis
-// would never hear of them, and what comes is for the next. Who has waited in vain until now is
-// left out: a node just above its capacity would do nothing else.
+// would never hear of them, and what comes is for the next. A caller that has waited in vain until
+// now is left out: otherwise a node just above its capacity would do nothing else.
 func (p *pending) request(now, trip, answer time.Duration, burst int64) request {
 	r := request{allWait: true}
 	for w := range p.waiting() {

@@ -104,8 +104,8 @@ func (s sizing) pays(leasing bool) bool {
 }
 
 // farPeriod is the shortest period by which it is judged whether a lease pays, and when it is idle,
-// if answers come when those who asked have left. Then what is leased is all that Redis decides,
-// and the rest waits for the whole Budget in vain. So one request in the shortest life of a lease
+// if answers come when those who asked have left. Then Redis decides only about leased tokens, and
+// other requests wait for the whole Budget in vain. So one request in the shortest life of a lease
 // is enough (docs/internals/sizing.md).
 const farPeriod = minTTL
 
@@ -116,8 +116,8 @@ func (s sizing) paysFar(d *demand) bool {
 }
 
 // want reports the tokens to ask for if the pot holds pot, those who wait need waiting, and the
-// call makes no sense with fewer than least. What this process may hold is no bound on what those
-// need who wait.
+// call makes no sense with fewer than least. What callers that wait need may be more than this
+// process may hold.
 func (s sizing) want(pot, waiting, least int64) int64 {
 	lease := s.by.Size
 	if lease == 0 {

@@ -13,8 +13,8 @@ type step struct {
 	opens, until time.Duration
 }
 
-// steps are what refusals taught where no single refill tells the level: of windows, of a log, and
-// of several limits. They are in order, and what costs more opens later. A nil *steps knows
+// steps are what refusals taught where no single refill tells the level: with windows, with a log,
+// and with several limits. They are in order, and what costs more opens later. A nil *steps knows
 // nothing.
 //
 // Invariant: they do not change once they are stored in a denial.
@@ -103,8 +103,8 @@ func (s *steps) know(tokens int64) bool {
 	return lower != nil && upper != nil && (lower.opens == upper.opens || len(*s) == maxSteps)
 }
 
-// until returns until when it is believed that so many tokens are refused: so are they if fewer
-// are.
+// until returns until when a request for tokens is believed to be refused. It is, if one for fewer
+// is.
 func (s *steps) until(tokens int64) time.Duration {
 	if lower, _ := s.around(tokens); lower != nil {
 		return lower.until

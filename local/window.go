@@ -82,9 +82,9 @@ func (w *windowState) replied(c Call, now time.Duration, r lua.Reply) {
 
 // countsUntil notes until when something counts for certain, by a reply to a call that was made in
 // a bucket of an epoch. What was granted counts until nothing does, and what refuses counts until
-// it does not. How long the rest counts the reply says only as an upper bound, which is no help
-// here. A refused direct take says nothing: it wrote nothing, and if the key does not know its
-// limits, what refuses may end sooner, with those of others.
+// it does not. For the rest the reply has only an upper bound, which is no help here. A refused
+// direct take says nothing: it wrote nothing, and if the key does not know its limits, what refuses
+// may end sooner, with the limits of others.
 func (w *windowState) countsUntil(c Call, r lua.Reply, epoch int64) {
 	if w == nil {
 		return

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Algorithm selects how a bucket counts, and so the script that decides. All that is true of one
-// and not of all of them is in its row, [algorithms]. Whoever depends on it asks for a [Property],
-// and not which algorithm it is.
+// Algorithm selects how a bucket counts, and so the script that decides. What is true of one
+// algorithm and not of all is in its row of [algorithms]. Code that depends on it asks for a
+// [Property], and not which algorithm it is.
 type Algorithm uint8
 
 // The algorithms; docs/choosing.md compares them.
@@ -26,8 +26,8 @@ type Property uint16
 
 // The properties.
 const (
-	// OneLevel says that a bucket is one level that refills at one rate. Who knows both knows when
-	// it has how many tokens. Of any other bucket Redis says so.
+	// OneLevel says that a bucket is one level that refills at one rate. A process that knows both
+	// knows when the bucket has how many tokens. For any other bucket Redis says so.
 	OneLevel Property = 1 << iota
 
 	// Window says that tokens count for some time after they were used, and then no more. There is

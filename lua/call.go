@@ -5,8 +5,8 @@ type Limit struct {
 	Cap, Tokens, Period, Span int64
 }
 
-// Call is one call of an algorithm's script. Amounts are tokens, 0 … 2⁴⁰ for Cap
-// and costs; times are µs of the node's clock. What an algorithm has no use for is 0.
+// Call is one call of an algorithm's script. Amounts are tokens, 0 … 2⁴⁰ for Cap and costs; times
+// are µs of the node's clock. Fields that an algorithm does not use are 0.
 type Call struct {
 	Bucket    string // KEYS[1]; in package remote, from Store.Name for the same algorithm
 	Algorithm Algorithm

@@ -1,5 +1,5 @@
 // Package lua holds the scripts that Redis runs, and the lease protocol that they speak: a [Call]
-// and a [Reply], their codes, flags and limits, and how they are written and read. Whoever
+// and a [Reply], their codes, flags and limits, and how they are written and read. Code that
 // composes, sends or judges calls uses these types. The package promises no compatibility: it
 // follows the scripts.
 //
@@ -84,8 +84,8 @@ func newScript(source string) *Script {
 
 var callOfCommand = regexp.MustCompile(`call\('([A-Z]+)'`)
 
-// Commands are the commands of Redis that the script runs, in lower case, each once and sorted.
-// Whoever calls it needs the right to each.
+// Commands are the commands of Redis that the script runs, in lower case, each once and sorted. A
+// caller needs the right to each.
 func (s *Script) Commands() []string {
 	var all []string
 	for _, m := range callOfCommand.FindAllStringSubmatch(s.Source, -1) {

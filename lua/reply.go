@@ -87,9 +87,9 @@ func ReplyOf(a Algorithm, numbers []int64) (Reply, bool) {
 	return r, true
 }
 
-// Answers reports whether r can be the answer to c. One that cannot is worse than none: a grant of
-// more than was asked for would be spent, and a clock out of range would go into every later call
-// and make it illegal.
+// Answers reports whether r can be the answer to c. A reply that cannot is worse than none: a grant
+// of more than was asked for would be spent, and a clock out of range would go into every later
+// call and make it illegal.
 func (r *Reply) Answers(c *Call) bool {
 	return within(r.Grant, 0, c.Want) && (r.Grant == 0 || r.Code == Granted || r.Code == Replay) &&
 		within(r.Level, -Whole, c.Cap) && within(r.Retry, -1, Whole) && r.Active >= 0 && within(r.TTLLeft, 0, c.TTL) &&

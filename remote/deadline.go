@@ -11,8 +11,8 @@ const deadlineShare = 32
 
 // deadlines makes the contexts of calls. Calls that begin shortly after another share its context,
 // because a context with a deadline is four allocations and a timer. Their time is then shorter, by
-// at most a thirty-second. Two timeouts are usual: that of callers who make their calls themselves,
-// and that of senders.
+// at most a thirty-second. Two timeouts are usual: that of callers that make their calls
+// themselves, and that of senders.
 type deadlines struct{ last [2]atomic.Pointer[deadline] }
 
 // deadline is a context that calls share. It ends by its timer only.

@@ -113,7 +113,7 @@ func speaksPlainly(ctx context.Context, network, addr string) bool {
 	if _, err = io.WriteString(conn, "PING\r\n"); err == nil {
 		_, err = io.ReadFull(conn, reply)
 	}
-	return err == nil && (reply[0] == '+' || reply[0] == '-') // PONG, or a user must say who he is
+	return err == nil && (reply[0] == '+' || reply[0] == '-') // PONG, or an error that asks for a password
 }
 
 // Server returns what a node says that it is, and its version; see [Store].

@@ -84,8 +84,8 @@ type Kind struct {
 	Window    int64 // µs, of a SlidingLog and a FixedWindow; otherwise 0
 	Calendar  bool  // of a FixedWindow: its Phase is 0 for every key
 	// Unit is that of the calendar by which a FixedWindow counts, such as "month", instead of
-	// Window. Where in it the windows begin is not in the name: who moves a billing day moves no
-	// counts.
+	// Window. Where in it the windows begin is not in the name, so counts stay when a billing day
+	// moves.
 	Unit string
 }
 

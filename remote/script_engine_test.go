@@ -24,7 +24,7 @@ import (
 // reference where the two Luas differ (printing of numbers).
 
 // scriptStart is the time 0 of all tests that inject the time, µs since 1970. 16 digits, as in
-// production: whoever lets Lua print such a number with its default 14 loses hours.
+// production: a script that prints such a number with Lua's default of 14 loses hours.
 const scriptStart = int64(1_763_640_000_123_456)
 
 // engine executes calls on one of the three.

@@ -35,7 +35,7 @@ type piecewise struct {
 	holds   [2]int64 // until when the burst governs, and the rate
 	mixed   bool     // somebody had a smaller limit: a denied take that finds half of a hold left notes what it uses
 	noted   int64    // when the holds were stored last; 0 if nobody has had a smaller limit
-	most    int64    // the largest burst: whoever has it must not find a full bucket sooner than it would be full
+	most    int64    // the largest burst: a process that has it must not find a full bucket sooner than it would be full
 	until   int64    // ms in which it is forgotten
 }
 

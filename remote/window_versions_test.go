@@ -31,7 +31,7 @@ func lengthOf(l lua.Limit) int64 { return (l.Span - 1) * l.Period }
 func tagOf(l lua.Limit) string { return fmt.Sprintf("%dx%d", l.Period, l.Span) }
 
 // A new period or precision begins with what the old one counted, and what either admits counts in
-// both: whoever asks, in whatever order, an instant admits what the limit says.
+// both. In any order of calls by both, an instant admits what the limit says.
 func TestVersionsCountEachOther(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -195,8 +195,8 @@ func (r *versionsRun) admit(n int64) {
 	}
 }
 
-// direct takes tokens, and whoever is granted some keeps its own limits, whoever was admitted the
-// rest.
+// direct takes tokens. A version that is granted some keeps its own limits, whichever version took
+// the rest.
 func (r *versionsRun) direct(v lua.Call, n int64) {
 	a := r.call(take(v, n))
 	if a.Grant == 0 {

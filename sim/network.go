@@ -237,7 +237,7 @@ func (c *connection) latency(now conditions) time.Duration {
 
 // arrival returns when a request arrives that takes so long. It is rounded up to an instant of this
 // process, so that no two processes reach Redis at one instant, at which the processors would order
-// them. Of so many instants as there are processes, each has one.
+// them. Of as many instants in a row as there are processes, each process has one.
 func (c *connection) arrival(there time.Duration) time.Time {
 	at := time.Since(c.base) + there
 	at += time.Duration((int64(c.number) - int64(at)) & (c.lanes - 1))

@@ -82,7 +82,7 @@ func (s *server) flushScripts() {
 	s.loaded = [scripts]bool{}
 }
 
-// evict deletes so many buckets, at random.
+// evict deletes a number of buckets, chosen at random.
 func (s *server) evict(keys int, random *rand.Rand) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -31,7 +31,7 @@ expect:
   - over_admission <= 100
 `
 
-// Each cell of a sweep is the run that Run makes of its values, whoever runs beside it.
+// Each cell of a sweep is the run that Run makes of its values, whatever runs beside it.
 func TestSweepIsRuns(t *testing.T) {
 	s := parse(t, brief+"sweep: {fleet.mode: [local, open, closed], fleet.n: [2, 3]}\n")
 	var last, calls atomic.Int64

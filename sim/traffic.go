@@ -206,7 +206,8 @@ func (s *stream) client() {
 			if heard && d.Allowed || try >= s.what.Retry {
 				break
 			}
-			// All who were refused may hear of the same time, and nobody comes at the very instant.
+			// All clients that were refused may get the same time, and none comes back at that very
+			// instant.
 			again := max(d.RetryAfter, time.Duration(s.what.Think))
 			if !s.pause(again + time.Duration(s.random.Int64N(int64(time.Millisecond)))) {
 				return

@@ -15,7 +15,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// limitsText returns what two policies of one name must have in common to admit the same to all
+// limitsText returns a text that two policies of one name share if they admit the same for all
 // keys. What PerKey returns is not known, only that there is one.
 func (p Policy) limitsText() string {
 	var limits []string
@@ -53,8 +53,8 @@ func (p Policy) limitsText() string {
 // simulation.
 const announceOrder = 1
 
-// announced returns what this process announces, for how long nodes are to keep which parts of
-// windows were used, and the version of its places. A policy has the place of its Limiter.
+// announced returns what this process announces, how long nodes are to remember the parts of
+// windows that were used, and the version of its places. A policy has the place of its Limiter.
 func (g *Group) announced() (a remote.Announcement, keep time.Duration, version int64) {
 	// All policies of a simulated process are added at one instant. Otherwise the processors would
 	// decide which of them the first announcement has.

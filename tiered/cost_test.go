@@ -66,8 +66,7 @@ func TestCostsThatAreNeverAdmitted(t *testing.T) {
 	}
 }
 
-// A Decision says what its request asked for, whoever decided and however. Trace.Decision says the
-// same.
+// A Decision says what its request asked for, whatever decided it. Trace.Decision says the same.
 func TestDecisionsSayTheCost(t *testing.T) {
 	type ask = func(*tiered.Limiter) tiered.Decision
 	allow := func(key string, n int64) ask {

@@ -10,8 +10,8 @@ import (
 )
 
 // Reset fills the bucket of key, and this process' standing share of it. What was used is forgiven,
-// also to a later Cancel in a window; what is leased stays leased. When other processes hear of it,
-// how long it blocks, and what an error means is as with [Limiter.Refund].
+// so a later Cancel in a window returns nothing. What is leased stays leased. For when other
+// processes hear of it, how long it blocks, and what an error means, see [Limiter.Refund].
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if r := l.valid(key, 1); r != Granted {
 		return l.refusal(key, 1, r).Err()

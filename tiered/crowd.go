@@ -9,7 +9,7 @@ type crowd struct {
 	calm  time.Duration // until then others may not have come back to their shares yet
 }
 
-// patience is how long there are too many processes before one of them gives up its shares. A
+// patience is how long there must be too many processes before one of them gives up its shares. A
 // rolling deploy has more processes than usual for a moment.
 const patience = 30 * time.Second
 

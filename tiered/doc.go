@@ -36,14 +36,14 @@
 // # When Redis does not answer
 //
 // A process spends its leases until their deadline, and refuses for up to 5 s the keys that it
-// knows to be over their limit. Then the policy's [FailMode] decides. A decision waits for that at
-// most Options.Budget, and not at all after three failed calls in a row, because then a breaker of
-// the Redis node opens. A key alone whose calls fail is not asked about for half a second each
-// time. The breaker notices within a second that the node is back, or within three if there are no
-// requests, and the request that finds out still goes by the FailMode. Then what was admitted
-// without Redis is charged to the bucket, less the refill that a full bucket lost. The limiter can
-// start while Redis is down, so set Options.Processes to the least number of processes that you
-// run.
+// knows to be over their limit. Then the policy's [FailMode] decides. Before that a decision waits
+// for at most Options.Budget. It does not wait at all after three failed calls in a row, because
+// then a breaker of the Redis node opens. If only the calls of one key fail, Redis is not asked
+// about that key for half a second each time. The breaker notices within a second that the node is
+// back, or within three if there are no requests, and the request that finds out still goes by the
+// FailMode. Then what was admitted without Redis is charged to the bucket, less the refill that a
+// full bucket lost. The limiter can start while Redis is down, so set Options.Processes to the
+// least number of processes that you run.
 //
 // # What else there is
 //

@@ -80,9 +80,10 @@ func (g *Group) dispatchOptions() dispatch.Options {
 // between its cause is that of the last probe.
 //
 // Call it at the start, and httplimit.Ready for readiness, because an outage of Redis must not take
-// all processes out of service. It blocks for at most 0.5 s with the default Timeout, 2.1 s after
-// several that had no answer and of a Cluster that is not known yet, and never longer than ctx:
-// twice as long as a call may go on (see Options.Timeout), or 2 s, and 0.1 s to find the cause.
+// all processes out of service. It blocks for at most twice as long as a call may go on (see
+// Options.Timeout), and 0.1 s to find the cause: 0.5 s with the default Timeout. After several
+// calls without an answer, and for a Cluster that is not known yet, that is 2.1 s. It never blocks
+// longer than ctx.
 func (g *Group) Ping(ctx context.Context) error {
 	if g.isZero() {
 		return errZeroGroup

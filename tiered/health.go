@@ -128,14 +128,14 @@ func (g *Group) causeOf(node remote.Node, err error) error {
 	return err
 }
 
-// rulesOfUsers are what must be where Redis refuses a user, by how its reply begins.
+// rulesOfUsers say what must be corrected if Redis refuses a user, by how its reply begins.
 var rulesOfUsers = map[string]string{
 	"NOAUTH ":    "the client must have a password, as in redis://user:password@host",
 	"WRONGPASS ": "the client's user and password must be those of Redis",
 	"NOPERM ":    "the client's user must have the rights that docs/redis.md lists",
 }
 
-// withRule adds to the error of a node that refuses this user what must be instead.
+// withRule adds what must be corrected to the error of a node that refuses this user.
 func withRule(err error) error {
 	for reply, rule := range rulesOfUsers {
 		if strings.Contains(err.Error(), reply) {

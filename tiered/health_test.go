@@ -149,7 +149,7 @@ func TestDefaultLogger(t *testing.T) {
 	}
 }
 
-// While nothing is sent to a node, whoever is told so is told why: it is known.
+// An error that says that nothing is sent to a node also says why.
 func TestWhyNothingIsSent(t *testing.T) {
 	for _, cause := range []error{replied("WRONGPASS invalid username-password pair or user is disabled."), errors.New("dial tcp 10.0.0.7:6379: connect: connection refused")} {
 		synctest.Test(t, func(t *testing.T) {

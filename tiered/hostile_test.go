@@ -152,8 +152,7 @@ func TestHostileKeys(t *testing.T) {
 	}
 }
 
-// Names and prefixes come from whoever configures the limiter, and are shown to him: quoted, and
-// cut.
+// Names and prefixes come from the operator, and errors show them to the operator: quoted, and cut.
 func TestHostileNames(t *testing.T) {
 	g := must(tiered.NewGroup(remote.NewMemory(), nil))
 	defer g.Close(ctx)

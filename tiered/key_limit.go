@@ -8,8 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// The limit of a key is that of its policy, or that which PerKey returns. A request may carry
-// another one, or have a plan that names one.
+// A key has the limit of its policy, or the one that PerKey returns. A request may carry another
+// limit, or have a plan that names one.
 
 // limitOf returns the limit of a key: its own or, if it has none, Policy.Limit.
 func (l *Limiter) limitOf(p *Policy, key string) Limit {
@@ -55,9 +55,9 @@ func (l *Limiter) perKeyFault(why string) {
 // has had it for ten seconds. A request may cost no more than the burst that it has, and its
 // Decision has that Burst.
 //
-// A limit that the policy cannot have, with Also every one, is ignored, because a request must not
-// fail for it. PolicyStats.Faults counts it, and the first one is logged with field, value and
-// rule.
+// A limit that the policy cannot have is ignored, because a request must not fail for it. A policy
+// with Also can have none. PolicyStats.Faults counts it, and the first one is logged with field,
+// value and rule.
 func (u Use) WithLimit(limit Limit) Use {
 	if limit == (Limit{}) {
 		return u
@@ -87,8 +87,8 @@ func (l *Limiter) carriedLimit(s *engine.Settings, limit Limit) *engine.Resolved
 }
 
 // WithPlan returns u with the limit of one of [Policy].Plans, which holds as by [Use.WithLimit],
-// unless the request carries a limit or PerKey gives the key one. Of a use of several keys each
-// policy has a plan of the name, or goes by its own limit:
+// unless the request carries a limit or PerKey gives the key one. In a use of several keys each
+// policy goes by its plan of that name or, if it has none, by its own limit:
 //
 //	tiered.All(perMinute.For(user), perMonth.For(user)).WithPlan(plan).Allow(ctx)
 //

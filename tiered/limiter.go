@@ -35,8 +35,8 @@ type Limiter struct {
 // removed.
 func (l *Limiter) place() int { return int(l.core.Place.Load()) }
 
-// policyOf returns the policy that settings were made of. Whatever tells of a decision can read it
-// too, by the settings of the local policy's owner.
+// policyOf returns the policy that settings were made of. Code that reports a decision reads the
+// policy too, by the settings of the local policy's owner.
 func policyOf(s *engine.Settings) *Policy { return s.Policy.(*Policy) }
 
 // Group is any number of policies over one store: they share one cache of keys, one queue of calls
@@ -72,11 +72,11 @@ type Group struct {
 
 // limiters are those of a Group.
 //
-// A bucket in Redis has one Limiter, whatever its policy went through: two would lease from it
-// under one lease id, and Redis would take the calls of both for those of one process. So a policy
-// that was removed and comes back has the Limiter that it had, for as long as anything can still
-// use it: the caller's code, or a bucket in the cache. Then the Group forgets it. A policy that
-// comes back as another one gets a Limiter beside it, with a lease id of its own.
+// A bucket in Redis has one Limiter, however often its policy changes. Two Limiters would lease
+// from it under one lease id, and Redis would take the calls of both for those of one process. So a
+// policy that was removed and comes back has the Limiter that it had, for as long as anything can
+// still use it: the caller's code, or a bucket in the cache. Then the Group forgets it. A policy
+// that comes back as another one gets a Limiter beside it, with a lease id of its own.
 type limiters struct {
 	mu      sync.RWMutex
 	next    int                                // number of the next Limiter. None is used twice

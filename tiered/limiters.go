@@ -30,8 +30,8 @@ func (ls *limiters) left(name string) (all []*Limiter) {
 	return all
 }
 
-// outside reports how many Limiters of removed policies use the same buckets as l, and take more
-// from Redis.
+// outside reports how many Limiters of removed policies use the same buckets as l and take a larger
+// part of the limit from Redis.
 func (ls *limiters) outside(l *Limiter) (n int64) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -166,7 +166,7 @@ func (g *Group) Limiter(policy string) (*Limiter, bool) {
 	return l, l != nil
 }
 
-// limiter returns the Limiter of a number, which somebody uses.
+// limiter returns the Limiter of a number that is in use.
 func (g *Group) limiter(number int) *Limiter {
 	g.limiters.mu.RLock()
 	defer g.limiters.mu.RUnlock()

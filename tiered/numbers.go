@@ -64,7 +64,7 @@ func (p Policy) window() time.Duration {
 	return shortest
 }
 
-// algorithm returns the algorithm that counts, which may be another one by several limits.
+// algorithm returns the algorithm that counts. With several limits it may be another one.
 func (p Policy) algorithm() lua.Algorithm {
 	a := lua.Algorithm(p.Algorithm)
 	if len(p.Also) > 0 {
@@ -110,8 +110,8 @@ func (p Policy) leased(lp *local.Policy) bool {
 		(lp.Window == 0 || lp.Window >= lp.MaxTTL())
 }
 
-// fallbackNumbers returns the numbers of the process' fallback: of several limits the smallest
-// burst and the slowest refill, which is safe for each of them.
+// fallbackNumbers returns the numbers of the process' fallback. With several limits they are the
+// smallest burst and the slowest refill, which are safe for each limit.
 func (p Policy) fallbackNumbers() (burst, tokens int64, per time.Duration) {
 	burst, tokens, per = p.Limit.burst(), p.Limit.Tokens, p.Limit.longest()
 	for _, l := range p.Also {

@@ -24,11 +24,11 @@ type Options struct {
 
 	// Timeout is the least time after which a call to Redis has failed: Budget … 1 min. 0 means 50
 	// ms, or Budget if that is more. Three such calls in a row are an outage. A Redis that answers
-	// late is none: if it takes longer than half of Timeout, the time is twice a round trip, up to
-	// 1 s. A call that has failed may go on in the background, so that a new connection that takes
-	// long is ready for the next call. It ends after four times Timeout or after 1 s, whichever is
-	// shorter, but not before Timeout; and after 2 s if Redis is far, or has not answered for a
-	// while.
+	// late is no outage: if it takes longer than half of Timeout, a call may take twice a round
+	// trip, up to 1 s. A call that has failed may go on in the background, so that a new connection
+	// that takes long is ready for the next call. It ends after four times Timeout or after 1 s,
+	// whichever is shorter, but not before Timeout; and after 2 s if Redis is far, or has not
+	// answered for a while.
 	Timeout time.Duration
 
 	// Processes is the least number of processes that share the limits: 0 … 2²⁰. FailLocal divides
@@ -40,8 +40,8 @@ type Options struct {
 	// Service is the name of the service that this process is part of: up to 64 bytes of printable
 	// text, of which Redis stores a fingerprint. "" means the name of the program. If two services
 	// on one Redis have a policy of one name with different limits, the Logger gets a WARN, because
-	// they count each other's requests; of one service, as while a deploy rolls, an INFO. Stats
-	// counts the processes of either kind.
+	// they count each other's requests. If processes of one service have different limits, as
+	// during a deploy, it gets an INFO. Stats counts the processes of both kinds.
 	Service string
 
 	MaxKeys     int // in the process, of all policies; more remove the least recently used: 1 … 2³⁰; 0 means 100 000
@@ -110,18 +110,18 @@ func (o *Options) fill() (f Options, err error) {
 	return f, wrong.err()
 }
 
-// maxService is the length of the longest service name, in bytes: as of a policy.
+// maxService is the length of the longest service name, in bytes. It is that of a policy's name.
 const maxService = 64
 
-// validService reports whether a service may be called so.
+// validService reports whether a service may have this name.
 func validService(name string) bool {
 	return len(name) <= maxService && utf8.ValidString(name) &&
 		!strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// programName returns the name of the running program, as a service that has not said its name.
+// programName returns the name of the running program. It names a service that has no other name.
 func programName() string {
-	if len(os.Args) == 0 { // whoever starts a program may leave it out
+	if len(os.Args) == 0 { // a program can be started without its name
 		return ""
 	}
 	return filepath.Base(os.Args[0])

@@ -20,8 +20,8 @@ var (
 func tell(d *Decision, t *engine.Told) { write(d, t.Outcome, t.Key, t.Cost, t.Bucket, t.Now, t) }
 
 // write writes the Decision of an outcome at now, of a request for key that costs n. b is the key's
-// bucket, nil if this process keeps none. t is what else the engine tells, nil if it tells no more:
-// so a decision does not pay for it.
+// bucket, nil if this process keeps none. t is what else the engine tells. It is nil if there is
+// nothing else, so that most decisions do not pay for it.
 func write(d *Decision, o local.Outcome, key string, n int64, b *engine.Bucket, now time.Duration, t *engine.Told) {
 	p, r := o.Policy, Reason(o.Reason)
 	if p == nil {
@@ -65,7 +65,7 @@ func write(d *Decision, o local.Outcome, key string, n int64, b *engine.Bucket, 
 	}
 }
 
-// tellSeveral has a Decision for a key with windows or several limits tell what Redis said last:
+// tellSeveral writes into a Decision for a key with windows or several limits what Redis said last:
 // the number of the limit that it named, and when nothing of the key counts any more.
 func (d *Decision) tellSeveral(o local.Outcome, b *engine.Bucket, now time.Duration, t *engine.Told, told bool) {
 	var which uint8
@@ -84,9 +84,9 @@ func (d *Decision) tellSeveral(o local.Outcome, b *engine.Bucket, now time.Durat
 	}
 }
 
-// tellLimit has a Decision for a key with several limits tell of the one that Redis named last,
-// from 1; 0 if it has named none. Then it is the one with the smallest burst, and d has that burst
-// already.
+// tellLimit writes into a Decision for a key with several limits the limit that Redis named last,
+// from 1; 0 if it has named none. Then the limit is the one with the smallest burst, and d has that
+// burst already.
 func (d *Decision) tellLimit(owner *engine.Resolved, which uint8) {
 	switch d.Reason {
 	case Canceled, Unavailable, InvalidKey:
@@ -101,8 +101,8 @@ func (d *Decision) tellLimit(owner *engine.Resolved, which uint8) {
 	}
 }
 
-// tellCarried has a Decision tell of the limit that its request carries, and not of a larger one
-// that its key has. It returns that limit, or nil if the Decision tells of the key's.
+// tellCarried writes into a Decision the limit that its request carries, instead of a larger one
+// that its key has. It returns that limit, or nil if the Decision describes the key's.
 func (d *Decision) tellCarried(o *engine.Resolved) *engine.Resolved {
 	if o == nil {
 		return nil

@@ -236,8 +236,8 @@ func TestRedisStallsUnderOwnCalls(t *testing.T) {
 	})
 }
 
-// Whoever is canceled while it makes its own call takes nothing. It has its answer when Redis
-// answers, or after Budget.
+// A request that is canceled while it makes its own call takes nothing. It has its answer when
+// Redis answers, or after Budget.
 func TestCanceledWhileItMakesItsCall(t *testing.T) {
 	for _, stalls := range []bool{false, true} {
 		bubble(t, fmt.Sprint("stalls ", stalls), func(t *testing.T) {

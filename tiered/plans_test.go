@@ -167,7 +167,8 @@ func TestPlansAreCarriedLimits(t *testing.T) {
 	}
 }
 
-// A key whose limit has a larger burst than MaxDebt may owe that burst, whoever gives it the limit.
+// A key whose limit has a larger burst than MaxDebt may owe that burst, wherever the limit comes
+// from.
 func TestLargerBurstIsTheDebtOfAKey(t *testing.T) {
 	large := tiered.PerDay(100)
 	policy := tiered.Policy{Name: "p", Limit: tiered.PerDay(10), MaxDebt: 20, Lease: neverLeased}

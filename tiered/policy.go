@@ -64,11 +64,11 @@ type Policy struct { // a new field has a row in TestEveryFieldOfAPolicy of pack
 	// Its requests are refused until the refill has paid that. Debt beyond MaxDebt is forgiven, and
 	// counted in Stats. 0 means one burst; other values are at least the largest burst of Limit and
 	// Also, and at most 2⁴⁰. Only for a TokenBucket. Choose the sum of the highest costs of all
-	// requests of one key that may run at the same time, and the same in all processes, because
-	// each call of a process with a smaller one forgives the debt beyond its own. A larger burst of
-	// PerKey, of Plans or of a request is the key's MaxDebt. The debt may exceed MaxDebt by what
-	// the key refills in one second, because so much may be admitted beside Redis each time that it
-	// comes back.
+	// requests of one key that may run at the same time. Choose the same in all processes, because
+	// each call of a process forgives the debt beyond its own MaxDebt. A larger burst of PerKey, of
+	// Plans or of a request is the key's MaxDebt. The debt may exceed MaxDebt by what the key
+	// refills in one second, because so much may be admitted beside Redis each time that it comes
+	// back.
 	MaxDebt int64
 
 	Shadow bool // tries the policy out: it decides and counts as usual and then admits all, also what is invalid (Shadowed)
@@ -82,9 +82,9 @@ type FailMode = local.FailMode
 const (
 	// FailLocal is the default. It admits by this process' fallback: rate/N and burst/N, at least
 	// 1, for the N of PolicyStats.Processes. What it admits while Redis answers is subtracted too,
-	// so a busy key's is not full when an outage begins. A request that costs more than the
-	// fallback's burst is refused. When Redis answers again, what was admitted is charged, less the
-	// refill that a full bucket lost.
+	// so the fallback of a busy key is not full when an outage begins. A request that costs more
+	// than the fallback's burst is refused. When Redis answers again, what was admitted is charged,
+	// less the refill that a full bucket lost.
 	FailLocal = local.FailLocal
 
 	FailOpen   = local.FailOpen   // admits everything and counts it; afterwards it is charged like FailLocal

@@ -12,11 +12,11 @@ import (
 // name the Group has, as [Limiter.SetPolicy] does, and removes the others. If one is invalid, or
 // cannot replace that of its name, it changes nothing, and the error names all that is wrong.
 //
-// The Limiter of a removed policy can be used on, but fails closed and uses no standing shares,
-// because this process does not count as one of the policy any more. Its leases are returned, and
+// The Limiter of a removed policy still decides, but fails closed and uses no standing shares,
+// because this process no longer counts as one that has the policy. Its leases are returned, and
 // its waiters are served. If a policy of that name is added again and can replace the last one, it
-// takes up that Limiter, with its keys and its figures; its Standing may change. Otherwise, and
-// when nobody uses that Limiter any more, it begins anew.
+// takes up that Limiter, with its keys and its figures; its Standing may change. Otherwise, and if
+// that Limiter is no longer in use, it gets a new Limiter.
 func (g *Group) SetPolicies(policies []Policy) error {
 	if g.isZero() {
 		return errZeroGroup

@@ -193,10 +193,10 @@ func (l *Limiter) Revision() int64 {
 	return l.revision.Load()
 }
 
-// SetPolicy changes the policy for all keys at once, but for Name, Algorithm, Also and Calendar,
-// and the Per of a FixedWindow, of a SlidingLog, or of a TokenBucket with Also, because Redis has
-// counted by them. If p is invalid it returns an error and changes nothing. It does not wait for
-// Redis, but walks all keys of the Group: about 60 ms for 100 000 keys.
+// SetPolicy changes the policy for all keys at once. It cannot change Name, Algorithm, Also and
+// Calendar, nor the Per of a FixedWindow, of a SlidingLog, or of a TokenBucket with Also, because
+// Redis has counted by them. If p is invalid it returns an error and changes nothing. It does not
+// wait for Redis, but walks all keys of the Group: about 60 ms for 100 000 keys.
 //
 // If the limit is raised, a key keeps the tokens that it had, and refills to the new burst. If it
 // is lowered, leases are returned, and a TokenBucket goes on by the old limit until no process has

@@ -333,8 +333,8 @@ func (l *Limiter) countRequests(p *PolicyStats) {
 	r.GrantedByRedis, r.LimitedByRedis = of(report.GrantedByRedis, 0), of(report.LimitedByRedis, 0)
 }
 
-// complete adds to what b's key was refused what b knows of it now. It is called with the cache's
-// lock held.
+// complete adds what b knows now to the refusals of b's key. It is called with the cache's lock
+// held.
 func complete(k *report.RefusedKey, b *engine.Bucket, now time.Duration) {
 	if retry, denied := b.Hot().Denied(now); denied {
 		k.RetryAfter = retry

@@ -44,7 +44,7 @@ func ParseLimit(text string) (Limit, error) {
 	return Limit{}, errors.Join(p.errs...)
 }
 
-// meant returns what somebody probably meant by a text that is no limit, "" if that is not known.
+// meant returns the text that was probably meant by one that is no limit, "" if that is not known.
 func meant(text string) string {
 	p := limitParser{text: ratetext.Meant(text)}
 	if l := p.limit(); p.errs == nil {

@@ -27,7 +27,7 @@ type part struct {
 	cost    int64
 	limit   *engine.Resolved // that the request carries, or that of its plan; nil is none
 	agreed  bool             // limit is one that the request carries, which beats a plan
-	unknown bool             // it has a plan that the policy does not have, which has others
+	unknown bool             // it names a plan that the policy does not have, and the policy has plans
 	place   int              // its index among the arguments of All
 }
 
@@ -76,7 +76,7 @@ func All(uses ...Use) Use {
 	return u
 }
 
-// own gives u parts that no copy of it has.
+// own gives u a list of parts that it shares with no copy.
 func (u *Use) own() { u.more = slices.Clone(u.more) }
 
 // N returns u with a cost of n tokens of each of its keys.
@@ -134,9 +134,9 @@ func (p *part) before(q *part) bool {
 // then each policy decides by its own FailMode. Up to four keys that this process decides alone
 // cost no allocation.
 //
-// A refusal is the Decision of the key for which waiting does not help, or else takes longest. An
-// admission is that of the key with room for the fewest further requests of this kind (Remaining ÷
-// cost).
+// The Decision of a refused request is that of the key for which waiting does not help, or else
+// takes longest. That of an admitted one is of the key with room for the fewest further requests of
+// this kind (Remaining ÷ cost).
 func (u Use) Allow(ctx context.Context) Decision { return u.AllowEach(ctx, nil) }
 
 // AllowEach is [Use.Allow], and writes the Decision of the i-th use given to [All] to each[i], as
@@ -163,8 +163,8 @@ func (u Use) AllowEach(ctx context.Context, each []Decision) (d Decision) {
 	return d
 }
 
-// wideRoom is room for a request of more than InlineParts parts. It is used again: garbage would be
-// a good part of what a key costs that was never seen before.
+// wideRoom is room for a request of more than InlineParts parts. It is reused, because garbage
+// would be a good part of the cost of a key that was never seen before.
 type wideRoom struct{ engine.Request }
 
 var wideRooms = sync.Pool{New: func() any { return new(wideRoom) }}
@@ -195,10 +195,10 @@ func (w *wideRoom) release(n int) {
 	}
 }
 
-// AllowSeparately decides each use given to [All] by itself, as a batch of requests that have
-// nothing to do with each other: one that is refused takes nothing, and changes nothing for the
-// others. What this process does not know goes to Redis in one pipeline per node. It takes no
-// longer than the longest of them, and writes to each as AllowEach does.
+// AllowSeparately decides each use given to [All] alone, as a batch of independent requests: one
+// that is refused takes nothing, and changes nothing for the others. What this process does not
+// know goes to Redis in one pipeline per node. It takes no longer than the longest of them, and
+// writes to each as AllowEach does.
 func (u Use) AllowSeparately(ctx context.Context, each []Decision) {
 	var room [engine.InlineParts]engine.Part
 	wide := roomFor(u.n)

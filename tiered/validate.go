@@ -49,8 +49,8 @@ func (p Policy) Validate() error {
 // monthLike is the shortest Per that may be meant to be a month.
 const monthLike = 28 * 24 * time.Hour
 
-// Warnings returns what of a valid p is probably not meant, each in a line with field, value and
-// rule. The log has it too.
+// Warnings returns the settings of a valid p that are probably mistakes, each in a line with field,
+// value and rule. The log has them too.
 func (p Policy) Warnings() (all []string) {
 	if l := p.Limit; l.rule() == local.ByLimit && p.Algorithm.has(lua.Phased) && l.Per >= monthLike {
 		all = append(all, fmt.Sprintf("Policy.Limit.Per is %v: a month? Its windows begin for each key at an instant of its own, or "+
@@ -180,7 +180,7 @@ func (l Limit) validateFor(a Algorithm, field string, f *faults) {
 	}
 }
 
-// validateStanding reports what cannot have standing shares.
+// validateStanding reports why the policy cannot have standing shares.
 func (p Policy) validateStanding(f *faults) {
 	switch {
 	case p.Standing == 0:

@@ -175,7 +175,8 @@ const (
 	Together
 
 	// Next lets the next rule count the call instead. That rule is left out for a call that has a
-	// key here. So who has an API key is counted by it, and who has none by address. Rules that
-	// stand for each other in that way may have the same policy, and count all messages or none.
+	// key here. So a client that has an API key is counted by it, and one that has none by address.
+	// Rules that stand for each other in that way may have the same policy, and count all messages
+	// or none.
 	Next
 )

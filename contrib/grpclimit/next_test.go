@@ -15,8 +15,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A rule that stands in for another one counts a call only if that has no key for it, whoever skips
-// what. All of them are settled by the name of their policy.
+// A rule that stands in for another one counts a call only if that has no key for it, whichever of
+// the rules skips the call. All of them are settled by the name of their policy.
 func TestNextStandsIn(t *testing.T) {
 	g, _ := group(t)
 	users, guests := limiter(t, g, "users", tiered.PerHour(100)), limiter(t, g, "guests", tiered.PerHour(100))

@@ -68,7 +68,7 @@ type Rule struct {
 
 	// Plan returns the name of the plan that a call has, one of the policy's Plans, or "" for none:
 	// see [tiered.Use.WithPlan]. nil means that of the options. Read it from what was
-	// authenticated, such as a token: who can choose the name can choose the limit.
+	// authenticated, such as a token: a client that can choose the name can choose the limit.
 	Plan func(context.Context, Call) string
 
 	// Limit returns a limit that the call carries, as by a contract: see [tiered.Use.WithLimit].

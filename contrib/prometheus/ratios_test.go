@@ -37,7 +37,7 @@ const (
 //
 // Of a round the fastest turn of each kind counts, because other load on the machine only makes
 // turns longer. A second with a scrape is a turn with it and nine without. The garbage of a scrape
-// is collected in its turn, by a whole collection, which is more than a scrape causes.
+// is collected in the same turn, by a whole collection, which is more than a scrape causes.
 func TestRatiosScrape(t *testing.T) {
 	if os.Getenv("TIERED_TEST_RATIOS") == "" {
 		t.Skip("takes half a minute: make ratios, or TIERED_TEST_RATIOS=1")

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// hasher makes keys that do not tell what they were made of, for who does not have the secret.
+// hasher makes keys that do not tell what they were made of to anybody without the secret.
 type hasher struct{ pool sync.Pool }
 
 // shortestSecret is the least length of a secret, in bytes.

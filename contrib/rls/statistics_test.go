@@ -156,8 +156,8 @@ func TestStatisticsAreBounded(t *testing.T) {
 	}
 }
 
-// Rules are as many as is wanted at most too, and with a negative number none, of which nothing is
-// told. Hits that are given back count nothing.
+// The number of rules is bounded by the setting too. A negative setting means no rules, and the log
+// says nothing of that. Hits that are given back count nothing.
 func TestStatisticsOfManyRules(t *testing.T) {
 	rules := "domain: shop\ndescriptors:\n  - {key: bucket, rate_limit: {unit: hour, requests_per_unit: 10}, tiered: {algorithm: token bucket}}\n"
 	for i := range 20 {

@@ -27,7 +27,7 @@ const (
 // limits are those of a client, per minute.
 type limits struct{ requests, tokens int64 }
 
-// service is the service of models, and who may ask it for how much.
+// service is the service of models, with the limits of its clients.
 type service struct {
 	limits
 	target     *url.URL
@@ -113,8 +113,8 @@ func (s *service) watch(r *http.Response) error {
 	return nil
 }
 
-// unreachable answers for a service that does not. A client who hung up has cost what was taken:
-// how far the model got, nobody says.
+// unreachable answers for a service that does not. A client that hung up has cost what was taken:
+// nobody says how far the model got.
 func (s *service) unreachable(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil {
 		s.settle(r.Context(), map[string]int64{perToken: 0, perRequest: 0})

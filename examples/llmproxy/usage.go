@@ -141,7 +141,7 @@ func (s *stream) Read(b []byte) (int, error) {
 		switch {
 		case errors.Is(err, io.EOF):
 			s.endLine()
-			s.endEvent() // whoever forgets the blank line at the end has said it all the same
+			s.endEvent() // a stream that ends without its last blank line has the event all the same
 			s.over = true
 			s.ended(s.u)
 		case err != nil:

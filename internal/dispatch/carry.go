@@ -12,8 +12,8 @@ import (
 // in place of a sender. To hand a call to a sender and its answer back costs more than a third of
 // the processor time of a call, and a fifth of its time (docs/internals/performance.md).
 //
-// A caller who carries cannot leave before the answer. So the client waits for as long as the
-// caller does, and a call that takes longer loses its connection. The node has to be one that
+// A caller that carries a call cannot leave before the answer. So the client waits for as long as
+// the caller does, and a call that takes longer loses its connection. The node has to be one that
 // answers long before: then that happens when it begins to stand still, once for each sender's
 // place, and the senders have the next calls.
 
@@ -46,7 +46,7 @@ func (n *Node) Carry(p Pending, d time.Duration) (*Carried, bool) {
 	return c, true
 }
 
-// isSwift reports whether a node is known, is well, and answers callers who have d.
+// isSwift reports whether a node is known, is well, and answers in time for a caller that has d.
 func (n *Node) isSwift(d time.Duration) bool {
 	slow := n.pace.slow.Load() // 0 of the node without a name
 	return slow > 0 && slow <= int64(d/swift) && n.isWell()

@@ -9,7 +9,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/histogram"
 )
 
-// Figures are a node's figures since it was first used. Who observes the node reads them.
+// Figures are a node's figures since it was first used. The node's observer reads them.
 type Figures struct {
 	Calls        atomic.Int64    // sent
 	Failed       [8]atomic.Int64 // calls without an answer, by failover.Class

@@ -72,7 +72,7 @@ func (b *Bucket) Compose(n *dispatch.Node, now time.Duration, name string) (lua.
 func (b *Bucket) conditions(n *dispatch.Node, now time.Duration, name string, seq int64) local.Conditions {
 	l := b.Limiter()
 	server, known := n.ServerTime(now)
-	if !known { // the window of the calendar is guessed by this machine's clock: a wrong one does nothing, and tells Redis' time
+	if !known { // this machine's clock guesses the window of the calendar: a call for a wrong one does nothing, and tells Redis' time
 		server = l.Group.Base.Add(now).UnixMicro()
 	}
 	return local.Conditions{

@@ -29,7 +29,7 @@ func (l *Limiter) Carry(s *Settings, limit Limit) (*Resolved, error) {
 // Carries reports whether a request has carried a limit.
 func (l *Limiter) Carries() bool { return l.carries.Load() }
 
-// own is what a request goes by that carries no limit, once others have carried one: the key's own
+// own is the limit of a request that carries none, once others have carried one: the key's own
 // limit, as if the request carried that. PerKey is asked each time, because the key may have
 // another limit by now.
 func (l *Limiter) own(key string) *Resolved {
@@ -41,8 +41,8 @@ func (l *Limiter) own(key string) *Resolved {
 	return Owner(p)
 }
 
-// limitOf is what a request goes by: the limit that it carries or, if that is nil, the key's own.
-// It is nil if no request has carried one: then the key has no other.
+// limitOf is the limit that decides a request: the one that it carries or, if that is nil, the
+// key's own. It is nil if no request has carried one: then the key has no other.
 func (l *Limiter) limitOf(key string, carried *Resolved) *Resolved {
 	if carried == nil && l.carries.Load() {
 		return l.own(key)
@@ -50,7 +50,7 @@ func (l *Limiter) limitOf(key string, carried *Resolved) *Resolved {
 	return carried
 }
 
-// give sees to it that b's key has at least the limit of a request, which carries one or nil.
+// give makes sure that b's key has at least the limit that a request carries, which may be nil.
 func (b *Bucket) give(now time.Duration, key string, carried *Resolved) {
 	l := b.Limiter()
 	if limit := l.limitOf(key, carried); limit != nil {
@@ -84,8 +84,8 @@ func (b *Bucket) adopt(now time.Duration, carried *Resolved) {
 	}
 }
 
-// mix returns the policy of b's key after a request that carries a limit, or that it is the policy
-// has, of the settings s.
+// mix returns the next policy of b's key, which has the policy has, after a request that carries a
+// limit, under the settings s. It reports done if the policy stays.
 func (b *Bucket) mix(now time.Duration, s *Settings, has *local.Policy, carried *Resolved) (next *local.Policy, done bool) {
 	o, limit := has.Owner.(*Resolved), carried.Limits[0]
 	m, hold := o.mixed, int64(lua.TermsHold)
@@ -122,8 +122,8 @@ func (b *Bucket) mix(now time.Duration, s *Settings, has *local.Policy, carried 
 	return next, false
 }
 
-// note notes until when burst and rate are kept, and whether a request carried less. It writes no
-// time that it has noted a second ago: many requests read it.
+// note stores until when burst and rate are kept, and whether a request carried less. It writes a
+// time at most once a second, because many requests read it.
 func (m *mixed) note(burstUntil, rateUntil, now int64, less bool) {
 	later := func(a *atomic.Int64, x int64) {
 		if x > a.Load()+int64(time.Second) {
@@ -137,9 +137,9 @@ func (m *mixed) note(burstUntil, rateUntil, now int64, less bool) {
 	}
 }
 
-// beside returns what a key has whose limit is was and of whose requests one carries limit: the
-// larger burst and the larger rate, as long as was may be kept; and which of was are kept because
-// limit has less. A window goes as a whole.
+// beside returns the limit of a key that had the limit was, after a request that carries limit: the
+// larger burst and the larger rate, as long as was may be kept. It also returns which of the two
+// are kept because limit has less. Of windows, one is kept as a whole.
 func (was Limit) beside(limit Limit, windows, burst, rate bool) (governs Limit, keepsBurst, keepsRate bool) {
 	slower := limit.NanosPerToken() - was.NanosPerToken()
 	if windows {

@@ -11,7 +11,7 @@ import (
 
 // What is counted, and told to the hook. Stats reads what was counted.
 
-// kinds are those as which requests of each Reason count.
+// kinds are the kinds of requests in the counts, by Reason.
 var kinds = [...]report.Kind{
 	local.Granted: report.Granted, local.Fallback: report.Fallback, local.Open: report.Open,
 	local.Shadowed: report.Shadowed, local.Limited: report.Limited, local.FallbackSpent: report.FallbackSpent,
@@ -19,7 +19,7 @@ var kinds = [...]report.Kind{
 	local.InvalidKey: report.Invalid, local.InvalidCost: report.Invalid, local.Canceled: report.Canceled,
 }
 
-// kindOf returns the kind as which a request of an outcome counts.
+// kindOf returns the kind under which a request with an outcome is counted.
 func kindOf(o local.Outcome) report.Kind {
 	switch {
 	case o.Reason == local.Granted && o.Policy.Rule == local.Unlimited:
@@ -30,7 +30,7 @@ func kindOf(o local.Outcome) report.Kind {
 	return kinds[o.Reason]
 }
 
-// redisKindOf returns the kind as which an outcome by Redis counts besides.
+// redisKindOf returns the kind under which an outcome by Redis is counted too.
 func redisKindOf(o local.Outcome) (report.Kind, bool) {
 	if o.Tier == local.Remote && o.Reason == local.Limited {
 		return report.LimitedByRedis, true
@@ -49,7 +49,7 @@ func (l *Limiter) countRequest(o local.Outcome, key string, n int64) {
 	}
 }
 
-// tryOut is asTried for a request of n tokens, which it counts.
+// tryOut is asTried for a request of n tokens. It counts the request.
 func (l *Limiter) tryOut(o local.Outcome, key string, n int64) local.Outcome {
 	tried := l.asTried(o)
 	if tried != o {

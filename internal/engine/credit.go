@@ -50,8 +50,8 @@ func (l *Limiter) Credit(ctx context.Context, key string, n int64) (done bool, c
 		return true, nil
 	}
 	// A credit needs a deadline, and so the node's clock. A dry run learns it, and notices a Redis
-	// that is down. It asks as a process that does not know the key, because one whose calls failed
-	// of late asks nothing for a while.
+	// that is down. It asks as a process that does not know the key, because a process whose calls
+	// have just failed asks nothing for a while.
 	b := new(Bucket)
 	b.Init(p, id.Key)
 	if _, r := b.dryRun(1, nil, l.Group.Now()+patience(ctx, l.Group.Budget)).wait(ctx); r.Err != nil {

@@ -45,8 +45,8 @@ func (b *Bucket) dryRun(n int64, by func(local.Call) local.Call, until time.Dura
 // wait returns the call as it was sent, and Redis' answer or an error. A call that came too late is
 // made again, because the node's clock is known better now.
 //
-// A dry run tells Redis nothing. So if it would have news, they are told, or else the tokens would
-// not come when the answer says. Then it is made again.
+// A dry run tells Redis nothing. So if the process has news for Redis, it tells them first, because
+// otherwise the tokens would not come when the answer says. Then the dry run is made again.
 func (j *dryRun) wait(ctx context.Context) (local.Call, remote.Result) {
 	again := func() *dryRun { return j.bucket.dryRun(j.n, j.by, j.until) }
 	c, r := j.answer(ctx)
@@ -66,8 +66,8 @@ func (j *dryRun) wait(ctx context.Context) (local.Call, remote.Result) {
 	return c, r
 }
 
-// tellNews has Redis told what the process has spent of the key and owes, or else its limit, and
-// waits for that.
+// tellNews tells Redis what the process has spent of the key and owes, or else its limit, and waits
+// until that is done.
 func (j *dryRun) tellNews(ctx context.Context) {
 	b := j.bucket
 	e, reports := b.Report(b.Limiter().Group.Now())

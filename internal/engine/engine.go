@@ -4,8 +4,8 @@
 // The engine knows neither a Policy nor a Decision.
 package engine
 
-// This file has the data that everything in the package reads; the other files have what is done
-// with it, and each uses only those that are more basic.
+// This file has the data that everything in the package reads. The other files have what is done
+// with it, and each uses only more basic files.
 
 import (
 	"sync"
@@ -193,7 +193,7 @@ type Settings struct {
 // of 200 bytes.
 const MaxPolicies = 1024
 
-// Resolved is the owner of a local policy: the limits of a key, which the policy has as numbers.
+// Resolved is the owner of a local policy: the limits of a key. The policy has them as numbers.
 type Resolved struct {
 	Limiter   *Limiter
 	Settings  *Settings     // under which it was resolved
@@ -214,8 +214,8 @@ type mixed struct {
 	told                  atomic.Pointer[toldLater]
 }
 
-// toldLater is when Redis will have tokens for requests of a cost, by the limit that they carry.
-// That is believed until a time, because many are refused before.
+// toldLater is when Redis will have tokens for requests of a cost, by the limit that they carry. It
+// is believed for a while, because many requests are refused before that time.
 type toldLater struct {
 	cost            int64
 	by              *Resolved
@@ -244,8 +244,8 @@ const (
 	failMode                    // the fallback, or what else the policy says; see outage.go
 )
 
-// Told is an outcome with what a Decision tells besides: of a request for Key that cost Cost, at
-// Now. Bucket is the key's, nil if this process keeps none.
+// Told is an outcome, with what else a Decision reports: the request was for Key, cost Cost, and
+// was decided at Now. Bucket is the key's, nil if this process keeps none.
 type Told struct {
 	local.Outcome
 	Key    string
@@ -255,7 +255,7 @@ type Told struct {
 
 	Carried *Resolved // the limit that the request carries; nil if it carries none
 
-	// What Redis answered, if it was only asked what it would say, as of LastReport.
+	// What Redis answered, as in LastReport, if it was only asked what it would say.
 	Dry   bool
 	Limit uint8 // the number of the limit that alone was asked about, from 1; 0 for all
 	Which uint8

@@ -29,8 +29,8 @@ func (l *Limiter) partToForesee(ctx context.Context, key string, n int64) Part {
 
 // ForeseeEach returns what would be decided over one token of a key by each of its limits alone.
 // The policies have one limit each, in their order. Redis is asked unless this process decides over
-// the only one. If it does not answer, ForeseeEach returns an error. What this process knows to be
-// refused is so for the limit that refused last, whatever Redis says by now.
+// the only one. If it does not answer, ForeseeEach returns an error. Tokens that this process knows
+// to be refused are refused by the limit that refused last, whatever Redis says by now.
 func (l *Limiter) ForeseeEach(ctx context.Context, key string, alone []*local.Policy) ([]Told, error) {
 	p := l.partToForesee(ctx, key, 1)
 	p.bucket, p.now = l.bucketToPeek(key, nil), l.Group.Now()
@@ -119,8 +119,8 @@ func (p *Part) foreseen(o local.Outcome) Told {
 	return Told{Outcome: p.Limiter.asTried(o), Key: p.Key, Cost: p.Cost, Bucket: p.bucket, Now: p.now, Carried: p.limit}
 }
 
-// foreseenByRedis tells what Redis' answer to a dry run means, with what this process has of the
-// key. by is the policy by which it is told.
+// foreseenByRedis returns what Redis' answer to a dry run means, together with what this process
+// has of the key. by is the policy of the outcome.
 func (p *Part) foreseenByRedis(by *local.Policy, c local.Call, r lua.Reply) Told {
 	l, b, n := p.Limiter, p.bucket, p.Cost
 	p.now = l.Group.Now()

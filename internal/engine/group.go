@@ -110,9 +110,9 @@ func (g *Group) newLease() {
 // with the old id. Redis would take the calls of both for those of one process.
 //
 // While a process is stopped, as in a frozen container, both clocks go on, and its leases end by
-// themselves. That is a standstill too: nothing has watched the clock since Run was to do so, for
-// as long as the shortest lease lasts. In a process that only waits for a busy machine each call to
-// Redis watches it.
+// themselves. That is a standstill too. It shows because nothing has watched the clock for as long
+// as the shortest lease lasts, though Run was to do so. In a process that only waits for a busy
+// machine, each call to Redis watches the clock.
 func (g *Group) WatchClock(now time.Duration) {
 	stopped := now - time.Duration(max(g.ran.Swap(int64(now)), g.due.Load()))
 	ahead, ok := g.ahead()
@@ -146,7 +146,7 @@ func (g *Group) WatchClock(now time.Duration) {
 	g.stoodStill(time.Duration(ahead-before), "the clock jumped: all leases were given up")
 }
 
-// stoodStill counts and tells a standstill.
+// stoodStill counts and reports a standstill.
 func (g *Group) stoodStill(by time.Duration, what string) {
 	g.Standstills.Add(1)
 	g.Hooks.Standstill(by)

@@ -92,7 +92,7 @@ func (g *Group) warnIfFleetUnknown() {
 
 // warnIfUnheard warns, once, if a fail mode decides before Redis has answered this process at all.
 // That need not be an outage: it takes five round trips to connect and to ask, which may be longer
-// than Budget, and a process that asks once and ends never comes further.
+// than Budget, and a process that asks once and then ends never connects.
 func (g *Group) warnIfUnheard() {
 	if g.Heard.Load() || g.Closed.Load() {
 		return

@@ -128,8 +128,8 @@ func (p *Part) answer(o local.Outcome) {
 	p.decided(o, p.bucket)
 }
 
-// decided stores how the part was decided, and counts that. b is the bucket that it was decided by,
-// nil if there is none. In shadow mode a refusal admits.
+// decided stores how the part was decided, and counts that. b is the bucket that decided it, nil if
+// there is none. In shadow mode a refusal admits.
 func (p *Part) decided(o local.Outcome, b *Bucket) {
 	// A call that waits does not count here when it is refused and asks again, nor when it gives
 	// up: see countEnd.
@@ -195,7 +195,8 @@ func (p *Part) carried() *Resolved {
 }
 
 // exceedsCarried refuses the part if the burst of the limit that its request carries is too small.
-// Else it sees to it that the key has the limit, which other requests may have changed meanwhile.
+// Otherwise it makes sure that the key has the limit, which other requests may have changed
+// meanwhile.
 func (p *Part) exceedsCarried() bool {
 	limit := p.limit.Limits[0]
 	if b := p.bucket.Policy(); b.Rule != limit.Rule() || limit.Rule() == local.ByLimit && p.Cost > b.Cap {
@@ -209,8 +210,8 @@ func (p *Part) exceedsCarried() bool {
 	return true
 }
 
-// pending reports whether a part is still to be decided. None is if another part has refused that
-// is decided with it.
+// pending reports whether a part is still to be decided. No part is, once a part that is decided
+// with it has refused.
 func (r Request) pending() bool {
 	pending := false
 	for i := range r {

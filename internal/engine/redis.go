@@ -71,8 +71,8 @@ func (r Request) heed(ctx context.Context) {
 
 // wayBack is what a wait for Redis leaves of the time until a caller's deadline, or half of that
 // time if it is less: an answer takes some ms to its caller where processors are short. With a
-// quarter, an Envoy that waits for 10 ms gave up every fifth call of a frozen Redis, on two cores
-// with a load of 15; with this, one of fifty.
+// quarter of the time, an Envoy that waits for 10 ms gave up one call in five while Redis was
+// frozen, on two cores with a load of 15. With half of it, one in fifty.
 const wayBack = 10 * time.Millisecond
 
 // patience returns how long a caller waits for Redis: d, but less if the deadline of ctx is near.
@@ -160,7 +160,7 @@ func (p *Part) wait(ctx context.Context) {
 
 // carry has the caller make the part's call itself, if it has one, and wait for the answer. It
 // reports false if a sender has to make it. A caller whose context or time ends meanwhile leaves
-// before the answer is delivered, as one who waits does.
+// before the answer is delivered, as a caller that waits does.
 func (p *Part) carry(ctx context.Context) bool {
 	g := p.Limiter.Group
 	if p.call.Node == nil || p.asksAgain() || p.until < p.now+g.Budget || hasEnded(ctx) {

@@ -74,8 +74,8 @@ func (r Request) Decide(ctx context.Context) (strictest *Part) {
 	return r.finish()
 }
 
-// DecideSeparately decides over each part by itself. All wait for Redis at the same time. End must
-// not follow.
+// DecideSeparately decides over each part alone. All wait for Redis at the same time. End must not
+// follow.
 func (r Request) DecideSeparately(ctx context.Context) {
 	for i := range r {
 		alone := r[i : i+1]

@@ -138,7 +138,7 @@ func (b *Bucket) policySet(now time.Duration, folded local.Stats, effect local.E
 	b.apply(now, effect)
 }
 
-// carried reports whether requests carry the limit of b's key.
+// carried reports whether the limit of b's key is one that requests carry.
 func (b *Bucket) carried() bool {
 	o := b.Policy().Owner.(*Resolved)
 	return o.Settings.KeyLimit == nil && (o.mixed != nil || o.Limits[0] != o.Settings.Limit)

@@ -7,8 +7,8 @@ import (
 )
 
 // The walk over the sources of tokens, which engine.go lists. A new source is a constant there, a
-// case in look and take here, and one in [source.putBack]. Four ask some sources by themselves,
-// because they are for one purpose each: [Limiter.Take] and [Limiter.TakeLeased] for speed,
+// case in look and take here, and one in [source.putBack]. Four functions ask some of the sources
+// without it, because each is for one purpose: [Limiter.Take] and [Limiter.TakeLeased] for speed,
 // [Part.foreseenByRedis] and [Limiter.Known] to tell of a key.
 
 // walk asks the sources one after the other, until the parts are decided. A request for several

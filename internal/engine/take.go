@@ -85,8 +85,8 @@ func (l *Limiter) keptBucket(now time.Duration, id local.ID, key string) *Bucket
 }
 
 // decideAtOnce decides without Redis if the lease does not hold the tokens: by a known denial, or
-// by the fail mode. It reports false if it cannot decide. The same by a request would cost half as
-// much again.
+// by the fail mode. It reports false if it cannot decide. A request that does the same costs half
+// as much again.
 func (l *Limiter) decideAtOnce(now time.Duration, b *Bucket, key string, n int64) (o local.Outcome, ok bool) {
 	p := b.Policy()
 	if p.Rule != local.ByLimit || n > p.Cap || l.Group.Closed.Load() {

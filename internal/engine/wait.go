@@ -245,9 +245,9 @@ func (w *wait) leave() {
 // refused and sleeps for pause, and for those behind it. Other calls of this process for the key
 // would take one token after the other, and c would never get many together.
 //
-// Other processes may take the tokens all the same. If less than half of the wait is over when it
-// should be over, then c reserves nothing for as long again: its process is not to refuse all
-// others for nothing. If it turns out more than twice as long, too little was known.
+// Other processes may still take the tokens. If the wait should be over and less than half of it
+// is, c reserves nothing for as long again, so that its process does not refuse all other callers
+// in vain. If the wait turns out more than twice as long, too little was known.
 func (c *queuedCaller) reserve(o local.Outcome, pause time.Duration) {
 	now := c.limiter.Group.Now()
 	if now >= c.due {

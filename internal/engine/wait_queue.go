@@ -156,7 +156,7 @@ func (qs *waitQueues) setAsking(c *queuedCaller, cost int64) {
 }
 
 // askForOthers returns how many callers behind c want one token each, at most limit. It stops at
-// the first caller that wants more, because tokens for a part of its cost would lie unused.
+// the first caller that wants more tokens, because a part of its cost would lie unused.
 func (qs *waitQueues) askForOthers(c *queuedCaller, limit int64) (n int64) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()

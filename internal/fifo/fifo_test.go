@@ -9,8 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/fifo"
 )
 
-// TestQueue compares a queue with a slice: whoever joins and leaves, from wherever, the order is
-// the same.
+// TestQueue compares a queue with a slice: the order is the same whichever members join, and leave
+// from any place.
 func TestQueue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q fifo.Queue[int]

@@ -119,7 +119,7 @@ func (o *Overruns) reportSlow(before, outages int64) {
 	o.journal.after(slowTime, false, func() { o.checkStillSlow(before, count, outages, own) })
 }
 
-// line logs who is late, and reports whether that is this process.
+// line logs whether Redis or this process is late, and reports whether it is this process.
 func (o *Overruns) line(w inVain) (own bool) {
 	longest := o.node.LongestTrip()
 	about := []any{"node", string(o.node.ID()), "round trip", max(longest, o.node.RoundTrip())}

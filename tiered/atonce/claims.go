@@ -91,7 +91,7 @@ func (l *Limiter) renew(p *Policy, now time.Duration) {
 	l.lose(lost)
 }
 
-// guarded calls a function of the user. A panic of it is told, and harms nobody.
+// guarded calls a function of the user. If it panics, the log has a line, and the Limiter goes on.
 func (l *Limiter) guarded(do func()) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -102,7 +102,7 @@ func (l *Limiter) guarded(do func()) {
 	do()
 }
 
-// lose counts and tells that places are lost.
+// lose counts and reports lost places.
 func (l *Limiter) lose(all []*Place) {
 	all = slices.DeleteFunc(all, func(p *Place) bool { return p.lost })
 	for _, p := range all {
@@ -362,8 +362,9 @@ func (u Use) Peek(ctx context.Context) (Usage, error) {
 	return Usage{Running: int(a.Reply.Held), Places: most}, nil
 }
 
-// close ends the Limiter: waiters are refused, and spare places go back. What runs stays counted
-// until it was silent for a life. The lock is not held.
+// close ends the Limiter: waiters are refused, and spare places go back. Places of requests that
+// still run stay counted in Redis until the process was silent for Policy.Life. The lock is not
+// held.
 func (l *Limiter) close(ctx context.Context) {
 	l.mu.Lock()
 	l.closed = true

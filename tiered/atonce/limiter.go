@@ -54,7 +54,7 @@ type Limiter struct {
 	stats     Stats
 }
 
-// key is a key that somebody uses.
+// key is a key that is in use.
 type key struct {
 	places.Key
 	name    string // or its digest
@@ -131,8 +131,8 @@ func (l *Limiter) Policy() Policy {
 	return *l.policy.Load()
 }
 
-// SetPolicy changes the policy, but not its name. If keys have fewer places now, what runs ends in
-// peace, and no other request begins before.
+// SetPolicy changes the policy, but not its name. If keys have fewer places now, requests that run
+// are not disturbed, and a new one begins only when there is room.
 func (l *Limiter) SetPolicy(p Policy) error {
 	if err := p.Validate(); err != nil {
 		return err
@@ -170,8 +170,9 @@ func (l *Limiter) Acquire(ctx context.Context, key string) (*Place, error) {
 	return l.For(key).Acquire(ctx)
 }
 
-// Wait takes a place of a key, and waits for one until ctx ends. In a process who came first is
-// first; processes share what becomes free. In an outage FailClosed ends the waiting.
+// Wait takes a place of a key, and waits for one until ctx ends. Within a process, the caller that
+// came first is served first. Processes share the places that become free. In an outage FailClosed
+// ends the waiting.
 func (l *Limiter) Wait(ctx context.Context, key string) (*Place, error) {
 	return l.For(key).Wait(ctx)
 }
@@ -390,8 +391,8 @@ func (l *Limiter) byFailMode(k *key, w *waiter, now time.Duration) {
 	l.answer(k, w, nil, ErrUnavailable)
 }
 
-// failed answers those who wait for Redis. Who waits anyway goes on waiting for a place of this
-// process, unless the policy fails closed.
+// failed answers the requests that wait for Redis. A request that waits for a place goes on waiting
+// for one of this process, unless the policy fails closed.
 func (l *Limiter) failed(k *key, now time.Duration) {
 	l.serve(k, now)
 	closed := l.policy.Load().FailMode == tiered.FailClosed

@@ -22,7 +22,7 @@ type Place struct {
 	// Guarded by the Limiter's mutex.
 	ended bool // it was given back, or held for longer than MaxRun
 	lost  bool
-	kept  context.Context // ends when it is lost; nil until somebody asks
+	kept  context.Context // ends when it is lost; nil until Context is called
 	lose  context.CancelCauseFunc
 }
 

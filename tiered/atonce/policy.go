@@ -42,8 +42,8 @@ type Policy struct {
 	Life time.Duration
 
 	// MaxRun is the longest that a place is held: 1 s … 24 h, and 0, the default, is no bound. Then
-	// it is lost (see [Place.Lost]) and given to others. It mends a Release that was forgotten; a
-	// process that dies needs it not.
+	// it is lost (see [Place.Lost]) and given to others. It helps if a Release was forgotten. It is
+	// not needed for a process that dies.
 	MaxRun time.Duration
 
 	// Refused and Lost, if not nil, are called for each request that was refused, and for each
@@ -119,5 +119,6 @@ func (p *Policy) places(key, plan string) (places int) {
 	return p.PerKey(key)
 }
 
-// period is how often a process states what it has: each second, and thrice in a life.
+// period is the time after which a process states again what it has: a second, or a third of a life
+// if that is less.
 func (p *Policy) period() time.Duration { return min(time.Second, p.Life/3) }

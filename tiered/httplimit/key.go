@@ -16,7 +16,7 @@ import (
 // [ForwardedFor], [Forwarded], [TrustedHops], [HeaderIP], [JoinKeys] or [KeyFunc].
 type Key struct{ key rules.Key[*http.Request] }
 
-// byText returns the Key that counts for what of returns.
+// byText returns the Key that counts by the text that of returns.
 func byText(of func(*http.Request) (string, error)) Key { return Key{rules.Key[*http.Request]{Of: of}} }
 
 // bad returns a Key with an error in its construction, which New reports.
@@ -166,8 +166,8 @@ const (
 	Together
 
 	// Next lets the next rule count the request instead. That rule is left out for a request that
-	// has a key here. So who has an API key is counted by it, and who has none by address. Rules
-	// that stand for each other in that way may have the same policy.
+	// has a key here. So a client that has an API key is counted by it, and one that has none by
+	// address. Rules that stand for each other in that way may have the same policy.
 	Next
 )
 

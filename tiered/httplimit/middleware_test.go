@@ -149,8 +149,8 @@ func TestAllOrNothing(t *testing.T) {
 	})
 }
 
-// Whoever has left takes nothing, before the decision, while it waits and after it. Who writes the
-// answer is told how the request's context ended.
+// A client that has left takes nothing, before the decision, while it waits and after it. The
+// function that writes the answer is told how the request's context ended.
 func TestCanceledTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := group(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-// A rule that stands in for another one counts a request only if that has no key for it, whoever
-// skips what.
+// A rule that stands in for another one counts a request only if that has no key for it, whichever
+// of the rules skips the request.
 func TestNextStandsIn(t *testing.T) {
 	g, _ := group(t)
 	users, guests := limiter(t, g, "users", tiered.PerHour(100)), limiter(t, g, "guests", tiered.PerHour(100))

@@ -15,8 +15,8 @@ import (
 
 // Rule is one policy that applies to requests.
 type Rule struct {
-	// Limiter has the policy. Required, but with AtOnce. Each policy may be in one rule only, but
-	// for [Next].
+	// Limiter has the policy. Required, except with AtOnce. Each policy may be in one rule only,
+	// except with [Next].
 	Limiter *tiered.Limiter
 
 	// AtOnce limits how many requests of the key run at the same time, if it is not nil. A request
@@ -40,7 +40,7 @@ type Rule struct {
 
 	// Plan returns the name of the plan that a request has, one of the policy's Plans, or "" for
 	// none: see [tiered.Use.WithPlan]. nil means Options.Plan. Read it from what was authenticated,
-	// such as a token: who can choose the name can choose the limit.
+	// such as a token: a client that can choose the name can choose the limit.
 	Plan func(*http.Request) string
 
 	// Limit returns a limit that the request carries, as by a contract: see
@@ -52,8 +52,9 @@ type Rule struct {
 	Skip func(*http.Request) bool
 
 	// Hidden keeps the limit out of the fields of Options.Headers and IETFDraft11, which then tell
-	// of the other rules: a limit of addresses, say, is nothing that a user can plan by. A request
-	// that it refuses has Retry-After all the same. A policy with Shadow is always hidden.
+	// of the other rules. It is for limits that a user cannot plan by, such as a limit of
+	// addresses. A request that it refuses still gets Retry-After. A policy with Shadow is always
+	// hidden.
 	Hidden bool
 }
 

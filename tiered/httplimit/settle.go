@@ -16,8 +16,8 @@ import (
 // whose rule did not apply to the request is ignored. A surplus is returned and a deficit is
 // charged, as by [tiered.Reservation.Settle]; so is what a request of cost 0 has cost. Settle may
 // be called after the handler has answered, and does not block. If it returns an error, nothing was
-// corrected: a name is of no policy, or the request was settled before: the first call counts. Of a
-// request that package policyfile has limited by several routes, all with these policies are
+// corrected: no policy has the name, or the request was settled before. The first call counts. If
+// package policyfile has limited the request by several routes, all routes with these policies are
 // corrected.
 func Settle(ctx context.Context, actual map[string]int64) error {
 	return rules.Settle[*http.Request](ctx, words, actual)

@@ -229,7 +229,7 @@ func TestHostileNames(t *testing.T) {
 	series(t, i.reader()) // none is there twice
 }
 
-// Whoever stops reading gets no more.
+// A reader that stops gets no more.
 func TestStop(t *testing.T) {
 	r := invent().reader()
 	all := 0

@@ -26,8 +26,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
-// option says of a field of tiered.Policy where else it must be known. Whoever adds a field adds a
-// row.
+// option says of a field of tiered.Policy where else it must be known. A new field needs a row.
 type option struct {
 	was, is string // fields of a policy in a file that differ in this field only
 

@@ -100,8 +100,8 @@ type offered struct {
 	timeouts int
 }
 
-// offer asks through both Envoys by so many clients each, in a closed loop, until they have asked n
-// times or for a time. In the header, # is the number of the request.
+// offer asks through both Envoys in a closed loop, by a number of clients each, until they have
+// asked n times or for a time. In the header, # is the number of the request.
 func (w *world) offer(t *testing.T, clients, n int, length time.Duration, header string) offered {
 	t.Helper()
 	return w.offerSlowly(t, clients, n, length, 0, header)

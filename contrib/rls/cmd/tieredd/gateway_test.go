@@ -144,7 +144,7 @@ func (g *gateway) ask(path string, headers ...string) (status int, h http.Header
 	return answer.StatusCode, answer.Header
 }
 
-// admits demands that so many of n requests are admitted, and the others are over the limit.
+// admits demands that want of n requests are admitted, and the others are over the limit.
 func (g *gateway) admits(t *testing.T, want, n int, path string, headers ...string) {
 	t.Helper()
 	all := map[int]int{}

@@ -152,7 +152,7 @@ func (v *server) json(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(out)
 }
 
-// guard lets through who has the certificate and the token that the settings ask for.
+// guard lets through clients that have the certificate and the token that the settings ask for.
 func (v *server) guard(next http.Handler) http.Handler {
 	if v.HTTPTLS && v.ClientCA != "" {
 		next = requireCertificate(next)

@@ -149,7 +149,7 @@ func (i *identity) forHTTP() *tls.Config {
 	}
 }
 
-// requireCertificate lets through who has shown a certificate.
+// requireCertificate lets through clients that have shown a certificate.
 func requireCertificate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {

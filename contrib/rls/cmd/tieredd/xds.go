@@ -269,7 +269,8 @@ func expired(c tls.Certificate) error {
 	return nil
 }
 
-// node is who asks. The error is what is wrong with CONFIG_GRPC_XDS_NODE_METADATA.
+// node is the identity of this client. The error is what is wrong with
+// CONFIG_GRPC_XDS_NODE_METADATA.
 func (s settings) node() (*core.Node, error) {
 	n := &core.Node{Id: s.XDSNode, UserAgentName: "tieredd"}
 	if s.XDSMetadata == "" {

@@ -190,7 +190,7 @@ func TestBucketIsTheBound(t *testing.T) {
 		if e := police(admitted, l); e.Over > 0 {
 			t.Fatalf("%v: an ideal stream accused: %v", l, e)
 		}
-		// Whoever reads the clock before and after knows less, and may accuse less.
+		// An observer that reads the clock before and after knows less, so it may accuse less.
 		as := points(admitted)
 		for i := range as {
 			as[i].Before -= rapid.Int64Range(0, l.pace()).Draw(t, "before")
