@@ -7,8 +7,9 @@ internal/model/lease.go has the same steps and parts in Go.
 Fields of a key that lent:
   o  escrow: tokens that leases hold     w  sum of the leases' wants     a  leases that hold or want tokens
   g  next sweep, 0 none                  e  end of the latest lease
-  p<lease id>  seq|grant|out|want|end|debt charged, kept to its end. If it charged a debt, its holder may not have heard of that and
-     report it again. So it is kept for longer, without the tokens and the want: for as long as the debt may count
+  p<lease id>  seq|grant|out|want|end|debt charged, kept to its end. What a single token bucket refused counts
+     as a want of one. If it charged a debt, its holder may not have heard of that and report it again. So it is kept for longer,
+     without the tokens and the want: for as long as the debt may count
 
 Parts:
   load       reads the key and brings it to now, but for what depends on the caller. It sets
@@ -210,7 +211,9 @@ if not (repeats or dry) and (leased or changed or not peek and (grant > 0 or swe
   local keep
   if leased then
     local lent, wish = 0, 0
-    if borrows then lent, wish = grant, want end
+    -- A want that a single token bucket refused counts as one token. Who still has it asks again. If nobody has, no call says so,
+    -- and until the record ends tokens would stay here for it, and overflow, that others want.
+    if borrows then lent, wish = grant, rated and grant == 0 and min(want, 1) or want end
     left, latest, escrow, wants = stop - now, max(latest, stop), escrow + lent, wants + wish
     if hold + lent + wish > 0 then active = active + 1 end
     if sweep == 0 then sweep = stop end

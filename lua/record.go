@@ -8,7 +8,7 @@ type Record struct {
 	Seq   int64 // of the last call that was executed
 	Grant int64 // tokens that it granted
 	Out   int64 // tokens that may still be spent: in escrow
-	Want  int64 // that it asked for
+	Want  int64 // that it asked for; at most 1 if a single token bucket refused it
 	End   int64 // µs of the bucket's time: from here on nothing of it may be spent
 	Debt  int64 // charged by this call, and by those whose reply was not accepted
 }

@@ -1,6 +1,8 @@
 package tiered_test
 
 import (
+	"context"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,4 +93,35 @@ func TestOnlyDecisionsAskForRenewals(t *testing.T) {
 			t.Errorf("%d tokens still held", held)
 		}
 	})
+}
+
+// A lease that was refused keeps few tokens from other processes when nobody waits for it any more.
+// By this Timeout its record lives for 6 s, and for as long Redis takes into account what was
+// wanted. (Random plan 24203.)
+func TestRefusedLeaseKeepsFewTokens(t *testing.T) {
+	const seeds, least = 8, 0.95
+	admitted := 0
+	for seed := range uint64(seeds) {
+		synctest.Test(t, func(t *testing.T) {
+			store := newDistant(2 * ms)
+			p := tiered.Policy{Limit: tiered.PerSecond(100), FailMode: tiered.FailClosed}
+			o := &tiered.Options{Timeout: 3 * second}
+			busy, gone := limiter(t, store, p, o), limiter(t, store, p, o)
+			gone.AllowN(ctx, "user", 100)
+			soon, cancel := context.WithTimeout(ctx, 2*ms) // what such a caller asks for is leased
+			defer cancel()
+			gone.AllowN(soon, "user", 100)
+
+			r, start := rand.New(rand.NewPCG(seed, 1)), time.Now()
+			for time.Since(start) < 5*second {
+				time.Sleep(time.Duration(r.ExpFloat64() / 300 * 1e9))
+				if busy.Allow(ctx, "user").Allowed && time.Since(start) > second { // by then Redis keeps what it keeps at most
+					admitted++
+				}
+			}
+		})
+	}
+	if part := float64(admitted) / (seeds * 400); part < least {
+		t.Errorf("%.3f of the limit were admitted, want %v", part, least)
+	}
 }

@@ -363,6 +363,9 @@ func (s *step) dropEnded() {
 // record stores the caller's lease.
 func (s *step) record(grant int64) {
 	want := s.want
+	if grant == 0 && s.Algorithm == lua.TokenBucket { // a refused want may be over: see lease.lua
+		want = min(want, 1)
+	}
 	if !s.borrows {
 		grant, want = 0, 0
 	}

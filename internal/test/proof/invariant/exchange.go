@@ -150,6 +150,9 @@ func (x *Exchange) records(f *Finding) {
 	if own, ok := a.Records[c.Lease]; c.Lease != "" {
 		f.Is(!ok || own.Seq != c.Seq, 0, "a call of a lease was answered and is not on record")
 		want := min(c.Want, c.LeastCap())
+		if x.Reply.Grant == 0 && c.Algorithm == lua.TokenBucket {
+			want = min(want, 1) // what it refused counts as one token
+		}
 		if c.To == 1 {
 			want = 0
 		}

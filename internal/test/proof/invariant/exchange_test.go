@@ -194,8 +194,10 @@ func TestExchange(t *testing.T) {
 
 		{"than there was", renewal().but(func(s *step) { s.grants(90, 90, 1) })},
 		{"than the least", renewal().but(func(s *step) { s.grants(5, 20, 10) })},
-		{"denied what there was", renewal().but(func(s *step) { s.grants(0, 20, 1) })},
+		{"denied what there was", renewal().but(func(s *step) { s.grants(0, 20, 1) }).alter("w", "1", "pone", record(2, 0, 30, 1, 1500e3, 0))},
 		{"the caller's part", renewal().but(func(s *step) { s.grants(19, 20, 1) })},
+		{"wanted and granted", renewal().but(func(s *step) { s.grants(0, 90, 90) })},
+		{"", renewal().but(func(s *step) { s.grants(0, 90, 90) }).alter("w", "1", "pone", record(2, 0, 30, 1, 1500e3, 0))},
 		{"denied what there was", refused().but(func(s *step) { s.call.Want, s.call.Min = 69, 69 })},
 
 		{"a key never ends", renewal().but(func(s *step) { s.left = 0 })},
