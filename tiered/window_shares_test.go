@@ -84,6 +84,43 @@ func TestWindowSharesKeepTheLimit(t *testing.T) {
 	}
 }
 
+// drain takes all that processes have of a key now, one by one in turn, and returns how many.
+func drain(t *testing.T, all []*program, key string) (n int64) {
+	t.Helper()
+	for refused := 0; refused < 3*len(all); {
+		refused++
+		for _, p := range all {
+			if limiterOf(t, p, "api").Allow(ctx, key).Allowed {
+				n, refused = n+1, 0
+			}
+		}
+	}
+	return n
+}
+
+// A token of a share that is given back after its window is over is not one of the next window.
+func TestCancelledTokenOfAShareDoesNotCountInTheNextWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := fleetOf(t, remote.NewMemory(), 1, windowPolicy(400, 1./2))
+		l := limiterOf(t, all[0], "api")
+		nextMinute()
+		time.Sleep(time.Second)
+		r := l.ReserveN(ctx, "user", 50)
+		if !r.Allowed || r.Tier != tiered.Local {
+			t.Fatalf("%+v", r.Decision)
+		}
+		nextMinute()
+		time.Sleep(time.Second)
+		n := drain(t, all, "user")
+		r.Cancel()
+		time.Sleep(6 * time.Second)
+		n += drain(t, all, "user")
+		if n > 400 {
+			t.Errorf("%d of 400 tokens in a window", n)
+		}
+	})
+}
+
 // Until shares are used nobody has less than the whole limit but for some seconds, and no deploy
 // that turns them on, changes them, changes the limit or turns them off exceeds a window's limit,
 // though the processes of before are gone.

@@ -94,9 +94,9 @@ func (s share) level(now time.Duration) int64 {
 func (s share) holds(now time.Duration, n int64) bool { return s.limits != nil && s.level(now) >= n }
 
 // putBack puts n tokens of what u says was taken back. It reports false, and does nothing, if the
-// share was used since.
-func (s share) putBack(u standing.Use, n int64) bool {
-	ok := s.shares().Return(s.hash, u, n)
+// share was used since. With their window tokens are over.
+func (s share) putBack(now time.Duration, u standing.Use, n int64) bool {
+	ok := u.Over(s.shares().Times(now)) || s.shares().Return(s.hash, u, n)
 	if ok {
 		s.limiter.Standing.count(s.hash, -n)
 	}

@@ -60,7 +60,7 @@ func (t *Tokens) correctCost(actual int64) {
 func (s source) putBack(t *Tokens, n int64) {
 	switch s {
 	case standingShare:
-		if !t.share().putBack(t.standing, n) {
+		if !t.share().putBack(t.Limiter.Group.Now(), t.standing, n) {
 			t.moveToRedis(n)
 			redis.putBack(t, n)
 		}

@@ -37,6 +37,7 @@ type Use struct {
 	tokens int64
 	after  word          // what the places said then, summed
 	token  time.Duration // of a window: what one takes of its place
+	end    int64         // of the window, by the nodes' clocks in µs; 0 of a bucket
 }
 
 // Empty reports whether u is nothing.
@@ -193,7 +194,9 @@ func (s *Shares) Take(at At, hash uint64, limits Limits, n int64, u *Use) (left 
 			return 0, false
 		}
 		use.after += w
-		use.token = r.token
+		if r.window {
+			use.token, use.end = r.token, at.Window.begin+at.Window.length
+		}
 		left = min(left, int64((r.ceiling-w.empty())/r.token))
 	}
 	if u != nil {

@@ -75,6 +75,10 @@ func (t Times) Window(begin, length int64) Window {
 	}
 }
 
+// Over reports whether the window of a use may be over. What is put back then belongs to no window:
+// the one that runs would admit as much more than its limit.
+func (u Use) Over(t Times) bool { return u.end > 0 && (t.to == 0 || t.to >= u.end) }
+
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
 // ShortestWindow is the length of the shortest window that has shares: in a shorter one a process
