@@ -36,9 +36,9 @@ type Policy struct {
 
 	Window time.Duration // the shortest length of its sliding windows; 0 for any other way to count
 
-	// CapOf returns, of a window by its begin, how many tokens Redis has: Cap or more, and whether
-	// a call for it must not be executed in another one. The times are the process' own and those
-	// of the node's clock, in µs. It is nil if that is Cap in each window.
+	// CapOf returns, of a window by its begin, how many tokens Redis has, which may be less or more
+	// than Cap, and whether a call for it must not be executed in another one. The times are the
+	// process' own and those of the node's clock, in µs. It is nil if that is always Cap.
 	CapOf func(now time.Duration, server, begin int64) (tokens int64, alone bool)
 
 	// At returns the window of the calendar that contains a time of the node's clock, both in µs:
@@ -139,7 +139,7 @@ func (p *Policy) decides(n int64) bool { return p.Rule == ByLimit && n <= p.Cap 
 // Most is the most that Redis may have of a key: Cap, or of a window that began before shares were
 // used the whole limit.
 func (p *Policy) Most() int64 {
-	if p.CapOf != nil {
+	if p.CapOf != nil && p.Parent != nil {
 		return p.Parent.Cap
 	}
 	return p.Cap

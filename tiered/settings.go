@@ -79,16 +79,14 @@ func (l *Limiter) resolve(s *engine.Settings, p Policy, redis int, limit Limit, 
 		// Any numbers will do: no call uses them, and a key that had a limit keeps its own.
 		p.Limit = PerSecond(1)
 	}
+	whole := p.Limit.burst()
 	owner := &engine.Resolved{Limiter: &l.core, Settings: s, Limits: limits, Smallest: smallest(limits)}
 	lp.Owner = owner
 	if rest, parts, ok := p.split(redis); ok && lp.Rule == local.ByLimit {
-		whole := *lp
-		whole.Cap, whole.Tokens, whole.Per = p.fallbackNumbers()
-		whole.NanosPerToken, whole.Call = p.Limit.nanosPerToken(), p.call()
-		lp.Parent = &whole
-		if p.Algorithm.has(lua.Window) {
-			lp.CapOf = l.capOf(whole.Cap)
-		}
+		parent := *lp
+		parent.Cap, parent.Tokens, parent.Per = p.fallbackNumbers()
+		parent.NanosPerToken, parent.Call = p.Limit.nanosPerToken(), p.call()
+		lp.Parent = &parent
 		if p = rest; p.eighths() == redis {
 			if owner.Shares = former; !owner.Shares.Are(parts) {
 				owner.Shares = l.group.core.Shares.Begin(l.group.core.Now(), parts...)
@@ -97,6 +95,9 @@ func (l *Limiter) resolve(s *engine.Settings, p Policy, redis int, limit Limit, 
 	}
 	lp.Cap, lp.Tokens, lp.Per = p.fallbackNumbers()
 	lp.NanosPerToken = p.Limit.nanosPerToken()
+	if p.Algorithm.has(lua.Phased) {
+		lp.CapOf = l.capOf(whole)
+	}
 	if len(p.Also) > 0 {
 		lp.First = local.Numbers{Cap: p.Limit.burst(), Tokens: p.Limit.Tokens, Per: p.Limit.longest()}
 	}

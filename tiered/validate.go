@@ -201,6 +201,10 @@ func (p Policy) validateStanding(f *faults) {
 			err = fmt.Errorf("its window is %v: must be at least %v, because shares go by what a process knows of Redis' clock",
 				l.longest(), standing.ShortestWindow)
 		}
+		if most := standing.MostInWindow(l.longest()); p.Algorithm.has(lua.Window) && standing.Tokens(l.burst(), int64(p.eighths())) > most {
+			err = fmt.Errorf("the processes would share %d tokens of its window: must be at most %d, 16 for each microsecond",
+				standing.Tokens(l.burst(), int64(p.eighths())), most)
+		}
 		if least := standing.MinBurst(int64(p.eighths())); p.PerKey == nil && l.burst() < least {
 			err = fmt.Errorf("its burst is %d: must be at least %d", l.burst(), least)
 		}

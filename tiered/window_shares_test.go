@@ -3,6 +3,7 @@ package tiered_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,6 +118,27 @@ func TestCancelledTokenOfAShareDoesNotCountInTheNextWindow(t *testing.T) {
 		n += drain(t, all, "user")
 		if n > 400 {
 			t.Errorf("%d of 400 tokens in a window", n)
+		}
+	})
+}
+
+// A window has shares only if they can use all of their tokens: as many as the places tell apart.
+func TestWindowOfManyTokens(t *testing.T) {
+	p := windowPolicy(1, 1./2)
+	p.Limit, p.Calendar = tiered.PerSecond(32_000_002), true
+	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), "must be at most 16000000") {
+		t.Error(err)
+	}
+	p.Limit = tiered.PerSecond(32_000_000)
+	synctest.Test(t, func(t *testing.T) {
+		all := fleetOf(t, remote.NewMemory(), 1, p)
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second + 500*time.Millisecond)))
+		n := 0
+		for limiterOf(t, all[0], "api").AllowN(ctx, "user", 500_000).Allowed {
+			n++
+		}
+		if n < 63 {
+			t.Errorf("%d of 64 times half a million tokens", n)
 		}
 	})
 }

@@ -79,7 +79,8 @@ func (a *Agreement) Hear(now time.Duration, h Heard, leases time.Duration) {
 		a.governedUntil = now + forgotten + leases
 	}
 	a.outsiders = h.Outsiders
-	a.split(now, max(a.wants, h.Wanted, a.used, a.windows.hear(h)), leases)
+	a.windows.hear(h)
+	a.split(now, max(a.wants, h.Wanted, a.used), leases)
 	// A node that is new, as after a failover, changes nothing until it is heard.
 	heard := h.Told > 0 && (a.agreed || h.Told == h.Nodes)
 	a.ready = a.wants > 0 && a.redis == a.wants && a.outsiders == 0 && now >= a.governedUntil && heard
@@ -104,7 +105,7 @@ func (a *Agreement) Redis() int { return a.redis }
 
 // Parts returns how windows are split, as this process knows.
 func (a *Agreement) Parts() Parts {
-	return Parts{a.redis, a.windows.heard, a.windows.heardAt, a.windows.used}
+	return Parts{a.redis, a.windows.heard, a.windows.heardAt, a.windows.used, a.windows.most(a.redis)}
 }
 
 // Uses returns by how many eighths this process is to say that it uses its shares.

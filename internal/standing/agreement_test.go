@@ -255,9 +255,6 @@ func (m *splitters) windows() string {
 				continue
 			}
 			left, alone := s.Of(at, begin)
-			if left > p.redis { // a call must not have a smaller cap than its policy
-				return fmt.Sprintf("at %v, process %d leaves %d/8 of a window, and %d/8 at all", m.now, p.id, left, p.redis)
-			}
 			p.calls = append(p.calls, windowCall{m.now + time.Duration(m.Int64N(int64(late))), k, begin, left, alone})
 		}
 	}

@@ -15,6 +15,7 @@ type Parts struct {
 	heard   int64         // when the nodes last said what is in use, by their clocks in µs
 	heardAt time.Duration // the same by the process' clock
 	used    [lua.MostShared + 1]lasted
+	most    int // of redis, and of all that was used
 }
 
 // lasted says since when, and until when for certain, a part was in use, by the nodes' clocks in
@@ -39,7 +40,7 @@ func (s *Parts) Of(m Moment, begin int64) (eighths int, alone bool) {
 			eighths = max(eighths, e)
 		}
 	}
-	return eighths, eighths < s.redis
+	return eighths, eighths < s.most
 }
 
 // Used reports whether this process may use its shares in a window: it had said that it would when
@@ -69,12 +70,12 @@ type windows struct {
 	used    [lua.MostShared + 1]lasted
 }
 
-// hear learns which parts were in use, and returns the largest that was in use in a window that may
-// not have ended. What a node has lost this process still knows. The clocks of nodes differ, so the
-// earliest begin counts, and the latest end.
-func (w *windows) hear(h Heard) (most int) {
+// hear learns which parts were in use in windows that may not have ended. What a node has lost this
+// process still knows. The clocks of nodes differ, so the earliest begin counts, and the latest
+// end.
+func (w *windows) hear(h Heard) {
 	if w.longest == 0 {
-		return 0
+		return
 	}
 	if h.At > 0 {
 		w.heard, w.heardAt = h.At, h.HeardAt
@@ -91,11 +92,17 @@ func (w *windows) hear(h Heard) (most int) {
 		if u.to > 0 && h.At > u.to+(life+w.longest).Microseconds() {
 			*u = lasted{}
 		}
+	}
+}
+
+// most returns the largest part that a window may leave to shares.
+func (w *windows) most(redis int) int {
+	for e, u := range w.used {
 		if u.to > 0 {
-			most = e
+			redis = max(redis, e)
 		}
 	}
-	return most
+	return redis
 }
 
 // Keep returns for how long nodes must keep which parts were in use in windows of a length.

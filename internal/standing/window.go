@@ -85,6 +85,10 @@ func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond 
 // rarely knows that it has begun and is not over.
 const ShortestWindow = time.Second
 
+// MostInWindow returns the most tokens that the shares of a limit by windows may have together. A
+// place tells as many of them apart; of more, nobody could use any.
+func MostInWindow(length time.Duration) int64 { return length.Microseconds() * int64(inPlaces/unit) }
+
 // SplitWindow splits a limit by windows of a length at most: the standing shares get so many
 // eighths of its tokens. It returns their part, and the tokens of Redis. A window cannot lend from
 // the one after it, so a share has all of its tokens when a window begins, and what is left of them
