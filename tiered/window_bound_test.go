@@ -250,7 +250,7 @@ func windowBound(t *testing.T, mode int, seed uint64) {
 				l.add(key, begun, n)
 			}
 		}
-		if len(holds) > 0 && random.IntN(5) == 0 {
+		if len(holds) > 0 && random.IntN(9) == 0 { // mostly of a window that is over
 			i := random.IntN(len(holds))
 			h := holds[i]
 			holds = append(holds[:i:i], holds[i+1:]...)
