@@ -60,7 +60,7 @@ func (l *Limiter) agree() {
 	warn := a.Outsiders() > 0 && !l.split.warned && !l.split.crowd.changes(at)
 	settled := agreed && l.split.warned
 	l.split.warned = (l.split.warned || warn) && !settled
-	if agreed && !was {
+	if agreed && !was && !policyOf(s).Algorithm.has(lua.Window) {
 		g.core.Shares.Clear(at) // others may just have used the whole limits
 	}
 	agrees.Store(agreed)

@@ -32,9 +32,8 @@ func (s share) at(now time.Duration) standing.At {
 	at := standing.At{Now: now}
 	if s.limiter.Kind.Algorithm.Has(lua.Phased) {
 		t := s.shares().Times(now)
-		begin, length := s.window(t.From())
-		if s.limiter.Standing.Parts.Load().Used(begin) {
-			at.Window = t.Window(begin, length)
+		if w := t.Window(s.window(t.From())); s.limiter.Standing.Parts.Load().Used(w) {
+			at.Window = w
 		}
 	}
 	return at

@@ -39,6 +39,7 @@ type Agreement struct {
 	outsiders     int64         // processes that want another part, as last heard
 	governedUntil time.Duration // until then the larger part of another process may govern in Redis
 	ready, agreed bool          // the shares may be used: once that is said, and now
+	agreedAt      time.Duration // since then they may be used
 	windows       windows       // of a policy that counts by them
 }
 
@@ -84,7 +85,10 @@ func (a *Agreement) Hear(now time.Duration, h Heard, leases time.Duration) {
 	// A node that is new, as after a failover, changes nothing until it is heard.
 	heard := h.Told > 0 && (a.agreed || h.Told == h.Nodes)
 	a.ready = a.wants > 0 && a.redis == a.wants && a.outsiders == 0 && now >= a.governedUntil && heard
-	a.agreed = a.ready && (a.agreed || h.Said == a.wants)
+	was := a.agreed
+	if a.agreed = a.ready && (a.agreed || h.Said == a.wants); a.agreed && !was {
+		a.agreedAt = now
+	}
 }
 
 // Stop ends the use of the shares, because this process does not report any more.
@@ -105,7 +109,8 @@ func (a *Agreement) Redis() int { return a.redis }
 
 // Parts returns how windows are split, as this process knows.
 func (a *Agreement) Parts() Parts {
-	return Parts{a.redis, a.windows.heard, a.windows.heardAt, a.windows.used, a.windows.most(a.redis)}
+	w := &a.windows
+	return Parts{a.redis, w.heard, w.heardAt, w.used, w.most(a.redis), w.said[a.redis], a.agreedAt}
 }
 
 // Uses returns by how many eighths this process is to say that it uses its shares.

@@ -245,7 +245,7 @@ func (m *splitters) windows() string {
 			begin := m.beginOf(k, at.Server)
 			age := time.Duration(at.Server-begin) * time.Microsecond
 			// That it goes by another window than Redis until it calls is in docs/standing.md.
-			if p.agreed && m.now < p.right && begin == w.begin && p.usesFrom <= m.now-age && s.Used(begin) {
+			if p.agreed && m.now < p.right && begin == w.begin && s.Used(Window{begin: begin, length: 1, since: m.now - age}) {
 				if w.shared == 0 {
 					m.inUse++
 				}

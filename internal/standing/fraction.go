@@ -30,6 +30,7 @@ type stretch struct {
 	end            time.Duration // of the right to the fraction
 	fraction       int64         // of lua.Pool
 	changes        []change      // that count, oldest first; from one to the next, least rises
+	fractions      []change      // the same, without those that only emptied the shares of buckets
 }
 
 // change is a change of the fraction. Of each share no more was left than the smaller of the
@@ -52,7 +53,7 @@ func (s *stretch) now(now time.Duration) time.Duration { return s.at(now) &^ (un
 // next returns the stretch that follows s from now on, with another fraction or another end.
 func (s *stretch) next(now time.Duration, fraction int64, end time.Duration) *stretch {
 	now = max(now, s.start) // whoever changes the fraction may have read the clock before the change before it
-	n := &stretch{start: now, virtual: s.at(now), end: end, fraction: fraction, changes: s.changes}
+	n := &stretch{start: now, virtual: s.at(now), end: end, fraction: fraction, changes: s.changes, fractions: s.fractions}
 	least := min(s.fraction, fraction)
 	if now >= s.end { // in between, the fraction was 0
 		least = 0
@@ -60,17 +61,33 @@ func (s *stretch) next(now time.Duration, fraction int64, end time.Duration) *st
 		return n
 	}
 	n.virtual &^= unit - 1 // then a share that was full loses no token by rounding
-	// Where a change leaves no more than an earlier one, the earlier one has no effect.
-	kept := len(s.changes)
-	for kept > 0 && s.changes[kept-1].least >= least {
+	c := change{now, n.virtual, least}
+	n.changes, n.fractions = with(s.changes, c), with(s.fractions, c)
+	return n
+}
+
+// emptied returns the stretch that follows s from now on, with the shares of buckets empty. Those of
+// windows stay: a window keeps the split that it began with.
+func (s *stretch) emptied(now time.Duration) *stretch {
+	n := s.next(now, s.fraction, s.end)
+	n.virtual &^= unit - 1
+	n.changes = with(n.changes, change{n.start, n.virtual, 0})
+	return n
+}
+
+// with returns changes with one more. Where it leaves no more than an earlier one, the earlier one
+// has no effect.
+func with(changes []change, c change) []change {
+	kept := len(changes)
+	for kept > 0 && changes[kept-1].least >= c.least {
 		kept--
 	}
-	n.changes = append(append([]change(nil), s.changes[:kept]...), change{now, n.virtual, least})
-	if len(n.changes) > mostChanges {
-		n.changes[1].least = n.changes[0].least
-		n.changes = n.changes[1:]
+	all := append(append([]change(nil), changes[:kept]...), c)
+	if len(all) > mostChanges {
+		all[1].least = all[0].least
+		all = all[1:]
 	}
-	return n
+	return all
 }
 
 // empty returns the virtual time at which a full share of l would have been empty, at the virtual
@@ -86,8 +103,8 @@ func (s *stretch) empty(v time.Duration, l *Limit) time.Duration {
 
 // since returns the least fraction that this process has had since a time.
 func (s *stretch) since(t time.Duration) int64 {
-	for i := range s.changes { // from one to the next, least rises
-		if c := &s.changes[i]; c.at >= t {
+	for i := range s.fractions { // from one to the next, least rises
+		if c := &s.fractions[i]; c.at >= t {
 			return min(c.least, s.fraction)
 		}
 	}

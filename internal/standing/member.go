@@ -131,14 +131,12 @@ func (s *Shares) Close(now time.Duration) {
 	s.set(now, 0, s.stretch().end)
 }
 
-// Clear empties all shares, and leaves the right as it is: until now other processes may have used
-// the whole limits.
+// Clear empties the shares of all buckets, and leaves the right as it is: until now other processes
+// may have used the whole limits.
 func (s *Shares) Clear(now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.stretch()
-	s.set(now, 0, c.end)
-	s.set(now, c.fraction, c.end)
+	s.current.Store(s.stretch().emptied(now))
 }
 
 // State is what a process knows of its right.

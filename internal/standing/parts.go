@@ -15,7 +15,9 @@ type Parts struct {
 	heard   int64         // when the nodes last said what is in use, by their clocks in µs
 	heardAt time.Duration // the same by the process' clock
 	used    [lua.MostShared + 1]lasted
-	most    int // of redis, and of all that was used
+	most    int           // of redis, and of all that was used
+	said    int64         // since then all nodes say that redis is in use, 0 if they do not
+	agreed  time.Duration // since then this process may use its shares, if it may
 }
 
 // lasted says since when, and until when for certain, a part was in use, by the nodes' clocks in
@@ -32,7 +34,10 @@ type Moment struct {
 // node's clock, in µs. It reports alone if a call for the window must not be executed in another
 // one, because that may leave more to shares.
 func (s *Parts) Of(m Moment, begin int64) (eighths int, alone bool) {
-	if begin > s.heard || !s.runsOn(m) {
+	switch {
+	case !s.runsOn(m):
+		return s.most, false
+	case begin > s.heard:
 		eighths = s.redis
 	}
 	for e := range s.used {
@@ -43,9 +48,11 @@ func (s *Parts) Of(m Moment, begin int64) (eighths int, alone bool) {
 	return eighths, eighths < s.most
 }
 
-// Used reports whether this process may use its shares in a window: it had said that it would when
-// the window began.
-func (s *Parts) Used(begin int64) bool { return s.used[s.redis].has(begin) }
+// Used reports whether this process may use its shares in a window: it has used shares since before
+// the window began, all nodes knew that then, and they still do, so that each process can know it.
+func (s *Parts) Used(w Window) bool {
+	return w.since >= s.agreed && s.said > 0 && s.said <= w.begin && s.used[s.redis].has(w.begin)
+}
 
 // runsOn reports whether the node's clock was not set since the nodes were heard. If it was, what
 // they said of windows is of others, until they say it again.
@@ -68,6 +75,7 @@ type windows struct {
 	heard   int64         // 0 before any node was
 	heardAt time.Duration
 	used    [lua.MostShared + 1]lasted
+	said    [lua.MostShared + 1]int64 // since when the nodes say that each is in use: the latest, 0 if one says nothing
 }
 
 // hear learns which parts were in use in windows that may not have ended. What a node has lost this
@@ -80,7 +88,11 @@ func (w *windows) hear(h Heard) {
 	if h.At > 0 {
 		w.heard, w.heardAt = h.At, h.HeardAt
 	}
+	var nodes [lua.MostShared + 1]int
+	w.said = [lua.MostShared + 1]int64{}
 	for _, u := range h.WasUsed {
+		nodes[u.Eighths]++
+		w.said[u.Eighths] = max(w.said[u.Eighths], u.From)
 		is := &w.used[u.Eighths]
 		if is.to == 0 {
 			is.from = u.From
@@ -88,6 +100,9 @@ func (w *windows) hear(h Heard) {
 		*is = lasted{min(is.from, u.From), max(is.to, u.To)}
 	}
 	for e := range w.used {
+		if nodes[e] < h.Told {
+			w.said[e] = 0
+		}
 		u := &w.used[e]
 		if u.to > 0 && h.At > u.to+(life+w.longest).Microseconds() {
 			*u = lasted{}
