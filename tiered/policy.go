@@ -23,8 +23,8 @@ type Policy struct { // a new field has a row in TestEveryFieldOfAPolicy of pack
 	// Standing is the part of each key's limit that the processes share, a multiple of 1/8 from 0
 	// to 3/4. Each process has a standing share of every key, so a rarely used key is decided
 	// without Redis, and never more than the limit is admitted. It is for a TokenBucket or a
-	// FixedWindow, and worth its cost if Standing · burst is at least 3 times the number of
-	// processes. A key that always meets the same process has at least 1 − Standing of its limit
+	// FixedWindow with a Per, and worth its cost if Standing · burst is at least 3 times the number
+	// of processes. A key that always meets the same process has at least 1 − Standing of its limit
 	// there, and so much of the burst a request may cost. Choose 1/2 if requests are spread over
 	// the processes, and 1/8 if clients stick to one. It is changed like a limit: see
 	// docs/standing.md.

@@ -108,6 +108,7 @@ func TestPolicyIsValidated(t *testing.T) {
 
 		{tiered.Policy{Limit: tiered.PerSecond(10), Standing: 1.0 / 8}, words{"Standing is 0.125: must be 0 with Limit 10/s: its burst is 10: must be at least 16"}},
 		{tiered.Policy{Limit: minute, Algorithm: tiered.SlidingWindow, Standing: 1.0 / 4}, words{"Standing is 0.25: must be 0 with a sliding window: only a TokenBucket or a FixedWindow can be split"}},
+		{tiered.Policy{Limit: tiered.PerMonth(100), Algorithm: tiered.FixedWindow, Standing: 1.0 / 4}, words{"must be 0 with windows of the calendar"}},
 		{
 			tiered.Policy{Limit: tiered.Limit{Tokens: 100, Per: 500 * time.Millisecond}, Algorithm: tiered.FixedWindow, Standing: 1.0 / 4},
 			words{"must be 0 with Limit 100/500ms: its window is 500ms: must be at least 1s"},

@@ -95,7 +95,7 @@ func (l *Limiter) resolve(s *engine.Settings, p Policy, redis int, limit Limit, 
 	}
 	lp.Cap, lp.Tokens, lp.Per = p.fallbackNumbers()
 	lp.NanosPerToken = p.Limit.nanosPerToken()
-	if p.Algorithm.has(lua.Phased) {
+	if p.Algorithm.has(lua.Phased) && p.splits() {
 		lp.CapOf = l.capOf(whole)
 	}
 	if len(p.Also) > 0 {

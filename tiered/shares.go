@@ -52,7 +52,7 @@ func (l *Limiter) agree() {
 	l.mu.Lock()
 	a, agrees := &l.split.Agreement, &l.core.Standing.Agreed
 	outsiders, was, redis, said := a.Outsiders(), agrees.Load(), a.Redis(), a.Uses()
-	if policyOf(s).Algorithm.splits() {
+	if policyOf(s).splits() {
 		a.Hear(at, heard, leases(s))
 	}
 	l.publishParts()

@@ -11,14 +11,17 @@ import (
 // eighths returns Standing in eighths.
 func (p Policy) eighths() int { return int(8 * p.Standing) }
 
-// splits reports whether limits of the algorithm can be split: those of a token bucket, and of
-// windows that begin at the same instant in all processes.
-func (a Algorithm) splits() bool { return !a.has(lua.Window) || a.has(lua.Phased) }
+// splits reports whether the policy's limits can be split: those of a token bucket, and of windows
+// that begin at the same instant in all processes. Of the calendar a key may have windows that
+// overlap, because its billing day moves, and no two of them are split alike.
+func (p Policy) splits() bool {
+	return !p.Algorithm.has(lua.Window) || p.Algorithm.has(lua.Phased) && p.Limit.Calendar.IsZero()
+}
 
 // longestWindow returns how long a window of the policy may last by which limits are split, 0 if
 // there is none.
 func (p Policy) longestWindow() (longest time.Duration) {
-	if p.Algorithm.has(lua.Phased) {
+	if p.Algorithm.has(lua.Phased) && p.splits() {
 		longest = p.retention()
 		for _, plan := range p.Plans {
 			longest = max(longest, plan.retention(p.Algorithm))
@@ -46,7 +49,7 @@ func (p Policy) splitOne(l Limit, eighths int) (rest Limit, share standing.Limit
 // eighths have of each. It reports false if Redis has the whole limits. Every process decides that
 // by the limits alone.
 func (p Policy) split(eighths int) (rest Policy, shares []standing.Limit, ok bool) {
-	if eighths == 0 || p.Limit.rule() != local.ByLimit || !p.Algorithm.splits() {
+	if eighths == 0 || p.Limit.rule() != local.ByLimit || !p.splits() {
 		return p, nil, false
 	}
 	var rests []Limit

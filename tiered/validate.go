@@ -188,7 +188,10 @@ func (p Policy) validateStanding(f *faults) {
 	case !(p.Standing >= 0 && p.Standing <= lua.MostShared/8.) || p.Standing*8 != float64(p.eighths()):
 		f.bad("Standing", p.Standing, "must be a multiple of 1/8 from 0 to 3/4")
 		return
-	case !p.Algorithm.splits():
+	case !p.splits() && !p.Limit.Calendar.IsZero():
+		f.bad("Standing", p.Standing, "must be 0 with windows of the calendar, because those of a key may overlap when they change")
+		return
+	case !p.splits():
 		f.bad("Standing", p.Standing, "must be 0 with a "+p.Algorithm.String()+": only a TokenBucket or a FixedWindow can be split")
 		return
 	}
