@@ -61,7 +61,7 @@ func (d *drawer) quotas(p *Plan) {
 			}
 			return tiered.Limit{Tokens: max(l.Tokens, 4*x.Lease.Size), Calendar: at}
 		}
-		x.Limit, x.Calendar = tiered.Limit{Tokens: x.Limit.Tokens, Calendar: c}, false
+		x.Limit, x.Calendar, x.Standing = tiered.Limit{Tokens: x.Limit.Tokens, Calendar: c}, false, 0
 		if leased := x; d.one(2) { // so that leases are out at the end, and what is left is used after it
 			leased.Limit.Tokens, leased.Lease = pick(d, int64(40), 100, 400), tiered.Lease{Size: pick(d, int64(7), 10)}
 			if valid(leased) {
