@@ -445,6 +445,7 @@ func (p *process) figures() {
 		is("stats", "Tokens.Open", y.Tokens.Open, c.Tokens.Open)
 		is("stats", "Tokens.Unlimited", y.Tokens.Unlimited, c.Tokens.Unlimited)
 		r := y.Requests
+		r.OwnLimits = false // it is no count
 		switch {
 		case c.parts:
 			continue

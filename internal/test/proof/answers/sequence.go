@@ -111,7 +111,7 @@ func (s *Sequence) calendars(d drawer) {
 				}
 				return l
 			}
-			p.Calendar, p.Limit = false, day(p.Limit)
+			p.Calendar, p.Standing, p.Limit = false, 0, day(p.Limit)
 			for name, l := range p.Plans {
 				p.Plans[name] = day(l)
 			}
