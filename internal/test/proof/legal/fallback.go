@@ -71,15 +71,9 @@ func (p *process) share(policy, key int) tiered.Limit {
 	return l
 }
 
-// fleet returns how many processes have a policy, as the store said last: the node that said the
-// fewest. The limiter keeps a larger number for a while. player.mu is held.
-func (w *wire) fleet(policy int) int64 {
-	place := policy
-	for _, x := range w.player.plan.Policies[:policy] {
-		if x.Standing > 0 {
-			place++ // a second place counts the processes that split its limits
-		}
-	}
+// fleet returns how many processes have the policy of a place, as the store said last: the node
+// that said the fewest. The limiter keeps a larger number for a while. player.mu is held.
+func (w *wire) fleet(place int) int64 {
 	fewest := int64(math.MaxInt64)
 	for _, c := range w.censuses {
 		if place < len(c.Policies) {
