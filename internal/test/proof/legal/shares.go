@@ -100,7 +100,14 @@ func (p *Plan) standing() bool {
 func (w *player) crowded(x tiered.Policy) bool {
 	return slices.ContainsFunc(w.slots, func(p *process) bool {
 		l, ok := p.group.Limiter(x.Name)
-		return ok && float64(burst(l.Policy().Limit))*x.Standing < float64(2*(len(w.slots)+1))
+		if !ok {
+			return false
+		}
+		least := burst(l.Policy().Limit)
+		for _, also := range x.Also {
+			least = min(least, burst(also))
+		}
+		return float64(least)*x.Standing < float64(2*(len(w.slots)+1))
 	})
 }
 
