@@ -97,15 +97,18 @@ func (p *Plan) standing() bool {
 // crowded reports whether there may have been too many processes for the shares of a policy in one
 // of them, so that it has whole limits until there are half as many. One that crashed counts for a
 // while beside the one after it.
-func (w *player) crowded(x tiered.Policy) bool {
+func (w *player) crowded(which int) bool {
+	x := w.plan.Policies[which]
 	return slices.ContainsFunc(w.slots, func(p *process) bool {
 		l, ok := p.group.Limiter(x.Name)
 		if !ok {
 			return false
 		}
 		least := burst(l.Policy().Limit)
-		for _, also := range x.Also {
-			least = min(least, burst(also))
+		for _, other := range append(slices.Clone(x.Also), p.rules[which][:]...) {
+			if other != (tiered.Limit{}) && !free(other) {
+				least = min(least, burst(other))
+			}
 		}
 		return float64(least)*x.Standing < float64(2*(len(w.slots)+1))
 	})
@@ -120,8 +123,8 @@ func (w *player) checkShares(quiet time.Duration) {
 	for _, p := range w.slots {
 		sum += p.group.Stats().Standing.Fraction
 		w.mu.Lock()
-		for _, x := range w.plan.Policies {
-			if x.Standing > 0 && !p.agreed[x.Name] && !w.crowded(x) {
+		for i, x := range w.plan.Policies {
+			if x.Standing > 0 && !p.agreed[x.Name] && !w.crowded(i) {
 				w.fault("shares", "process %d does not use those of policy %s after %v", p.slot, x.Name, quiet)
 			}
 		}
