@@ -215,8 +215,10 @@ func TestPartsThatWereUsed(t *testing.T) {
 		{at: 6, id: "c", says: "api:1:4:4", life: 60},          // it does not ask, and the key lives as long
 		{at: 7, id: "c", says: "pay:1:4:0", keep: time.Minute}, // nor is it told of others
 		{at: 8, id: "b", says: "api:1:1:1", keep: time.Minute, want: []lua.Used{{Eighths: 1, From: 8, To: 9}, {Eighths: 4, From: 0, To: 4}}},
-		{at: 40, id: "d", says: "pay:1:0:0,api:1:0:0", keep: time.Minute,
-			want: []lua.Used{{Policy: 1, Eighths: 1, From: 8, To: 9}, {Policy: 1, Eighths: 4, From: 0, To: 4}}},
+		{
+			at: 40, id: "d", says: "pay:1:0:0,api:1:0:0", keep: time.Minute,
+			want: []lua.Used{{Policy: 1, Eighths: 1, From: 8, To: 9}, {Policy: 1, Eighths: 4, From: 0, To: 4}},
+		},
 		{at: 63, id: "d", says: "api:1:0:0", keep: time.Minute, want: []lua.Used{{Eighths: 1, From: 8, To: 9}, {Eighths: 4, From: 0, To: 4}}},
 		{at: 65, id: "d", says: "api:1:0:0", keep: time.Minute, want: []lua.Used{{Eighths: 1, From: 8, To: 9}}},
 		{at: 60, id: "d", says: "api:1:1:1", keep: time.Minute, want: []lua.Used{{Eighths: 1, From: 8, To: 61}}}, // a clock that was set back

@@ -32,6 +32,7 @@ func (p *twoNodes) Node(bucket string) remote.Node {
 	}
 	return "memory"
 }
+
 func (p *twoNodes) Locate(_ context.Context, bucket string) (remote.Node, error) {
 	return p.Node(bucket), nil
 }
@@ -151,8 +152,10 @@ func windowBound(t *testing.T, mode int, seed uint64) {
 		}
 	}
 	probe := &twoNodes{Memory: a, second: b}
-	l := &ledger{t: t, length: length, ahead: map[string]time.Duration{}, phase: map[string]int64{}, count: map[string]int64{},
-		most: map[string]int64{}, peak: map[string]int64{}}
+	l := &ledger{
+		t: t, length: length, ahead: map[string]time.Duration{}, phase: map[string]int64{}, count: map[string]int64{},
+		most: map[string]int64{}, peak: map[string]int64{},
+	}
 	keys := []string{"u0", "u1", "u2", "u3", "v0", "v1"}
 	for _, k := range keys {
 		kind := remote.Kind{Algorithm: lua.FixedWindow, Calendar: mode&hashed == 0, Window: length.Microseconds()}
@@ -169,7 +172,6 @@ func windowBound(t *testing.T, mode int, seed uint64) {
 	type process struct {
 		*program
 		store *twoNodes
-		since time.Time
 	}
 	var all []*process
 	shared := []float64{1. / 2, 1. / 8, 3. / 4}[random.IntN(3)]
