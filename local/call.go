@@ -43,10 +43,7 @@ func (c *Conditions) intoWindow(p *Policy, call *lua.Call) {
 	if p.CapOf == nil || !c.Clock {
 		return
 	}
-	begin := call.Phase
-	if p.At == nil {
-		begin = c.Server - (c.Server-begin)%call.Period
-	}
+	begin := p.WindowBegin(call.Phase, c.Server)
 	tokens, alone := p.CapOf(c.Now, c.Server, begin)
 	if call.Cap = tokens; alone {
 		call.Phase = begin

@@ -38,7 +38,8 @@ type Policy struct {
 
 	// CapOf returns, of a window by its begin, how many tokens Redis has, which may be less or more
 	// than Cap, and whether a call for it must not be executed in another one. The times are the
-	// process' own and those of the node's clock, in µs. It is nil if that is always Cap.
+	// process' own and those of the node's clock, in µs. It is nil if that is always Cap, as by the
+	// calendar.
 	CapOf func(now time.Duration, server, begin int64) (tokens int64, alone bool)
 
 	// At returns the window of the calendar that contains a time of the node's clock, both in µs:
@@ -144,6 +145,10 @@ func (p *Policy) Most() int64 {
 	}
 	return p.Cap
 }
+
+// WindowBegin returns when the fixed window begins that contains a time of the node's clock, of
+// those that begin at phase + k·Period. All are in µs.
+func (p *Policy) WindowBegin(phase, server int64) int64 { return server - (server-phase)%p.Call.Period }
 
 // refill reports the tokens that d brings.
 func (p *Policy) refill(d time.Duration) float64 {

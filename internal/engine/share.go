@@ -32,21 +32,12 @@ func (s share) at(now time.Duration) standing.At {
 	at := standing.At{Now: now}
 	if s.limiter.Kind.Algorithm.Has(lua.Phased) {
 		t := s.shares().Times(now)
-		if w := t.Window(s.window(t.From())); s.limiter.Standing.Parts.Load().Used(w) {
+		begin := s.policy.WindowBegin(s.limiter.phase(s.id.Key), t.From())
+		if w := t.Window(begin, s.policy.Call.Period); s.limiter.Standing.Parts.Load().Used(w) {
 			at.Window = w
 		}
 	}
 	return at
-}
-
-// window returns the key's window that contains a time of the node's clock: its begin and its
-// length, all in µs.
-func (s share) window(server int64) (begin, length int64) {
-	if s.policy.At != nil {
-		return s.policy.At(server)
-	}
-	phase, length := s.limiter.phase(s.id.Key), s.policy.Call.Period
-	return server - (server-phase)%length, length
 }
 
 // share returns the standing share of b's key.

@@ -16,7 +16,7 @@ type Presence struct {
 	expires int64              // ms of the server's clock after which all are forgotten; see key
 }
 
-// part is so many eighths of a policy, by the fingerprint of its name.
+// part names a number of eighths of a policy, by the fingerprint of the policy's name.
 type part struct {
 	name    string
 	eighths int64
@@ -85,8 +85,8 @@ func (p *Presence) parts(now int64, a announcement, keep int64) (all []int64) {
 	if keep == 0 {
 		return nil
 	}
-	second, begun := int64(time.Second/time.Microsecond), now
-	from, to := begun/second, (begun+second-1)/second
+	const second = int64(time.Second / time.Microsecond)
+	from, to := now/second, (now+second-1)/second
 	for i := range a.policies() {
 		name, _ := a.policy(i)
 		_, use := a.shares(i)

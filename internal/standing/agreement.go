@@ -108,10 +108,7 @@ func (a *Agreement) split(now time.Duration, eighths int, leases time.Duration) 
 func (a *Agreement) Redis() int { return a.redis }
 
 // Parts returns how windows are split, as this process knows.
-func (a *Agreement) Parts() Parts {
-	w := &a.windows
-	return Parts{a.redis, w.heard, w.heardAt, w.used, w.most(a.redis), w.said[a.redis], a.agreedAt}
-}
+func (a *Agreement) Parts() Parts { return Parts{a.windows, a.redis, a.agreedAt} }
 
 // Uses returns by how many eighths this process is to say that it uses its shares.
 func (a *Agreement) Uses() int {

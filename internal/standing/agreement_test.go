@@ -153,7 +153,9 @@ func (m *splitters) happen(kinds uint64) {
 		p := m.all[m.IntN(len(m.all))]
 		p.stillTo, p.moves, p.answerAt, p.first, m.calm = m.now+TTL, true, 0, true, m.now+TTL
 	}
-	if now(7, 100) && m.last < m.now-2*period && !slices.ContainsFunc(m.all, func(p *splitter) bool { return m.now < p.stillTo+period }) { // Redis loses what all have heard of, and nobody comes for long
+	still := func(p *splitter) bool { return m.now < p.stillTo+period }
+	if now(7, 100) && m.last < m.now-2*period && !slices.ContainsFunc(m.all, still) {
+		// Redis loses what all have heard of, and nobody comes for long.
 		clear(m.reports)
 		clear(m.used)
 		m.calm = m.now + max(m.length, silent)

@@ -66,8 +66,8 @@ func (s *stretch) next(now time.Duration, fraction int64, end time.Duration) *st
 	return n
 }
 
-// emptied returns the stretch that follows s from now on, with the shares of buckets empty. Those of
-// windows stay: a window keeps the split that it began with.
+// emptied returns the stretch that follows s from now on, with the shares of buckets empty. Those
+// of windows stay: a window keeps the split that it began with.
 func (s *stretch) emptied(now time.Duration) *stretch {
 	n := s.next(now, s.fraction, s.end)
 	n.virtual &^= unit - 1

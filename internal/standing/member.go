@@ -25,18 +25,16 @@ type member struct {
 	quarantine bool
 }
 
-// Open makes 1<<log2 places, unless there are some. There must be one for each limit of a key.
-// Before it nothing is taken.
-func (s *Shares) Open(log2 int) {
-	if s.places.Load() == nil {
-		s.places.CompareAndSwap(nil, &places{64 - log2, make([]atomic.Uint64, 1<<log2)})
-	}
-}
+// Open makes 1<<log2 places for limits of buckets, unless there are some. There must be one for
+// each limit of a key. Before it nothing is taken.
+func (s *Shares) Open(log2 int) { open(&s.places, log2) }
 
 // OpenWindows is Open for limits by windows.
-func (s *Shares) OpenWindows(log2 int) {
-	if s.windows.Load() == nil {
-		s.windows.CompareAndSwap(nil, &places{64 - log2, make([]atomic.Uint64, 1<<log2)})
+func (s *Shares) OpenWindows(log2 int) { open(&s.windows, log2) }
+
+func open(p *atomic.Pointer[places], log2 int) {
+	if p.Load() == nil {
+		p.CompareAndSwap(nil, &places{64 - log2, make([]atomic.Uint64, 1<<log2)})
 	}
 }
 

@@ -11,13 +11,9 @@ import (
 // share is used in it only by a process that used shares by then, and had said so. The zero value
 // leaves all to Redis.
 type Parts struct {
-	redis   int           // eighths that this process leaves to shares in windows that begin after heard
-	heard   int64         // when the nodes last said what is in use, by their clocks in µs
-	heardAt time.Duration // the same by the process' clock
-	used    [lua.MostShared + 1]lasted
-	most    int           // of redis, and of all that was used
-	said    int64         // since then all nodes say that redis is in use, 0 if they do not
-	agreed  time.Duration // since then this process may use its shares, if it may
+	windows
+	redis  int           // eighths that this process leaves to shares in windows that begin after heard
+	agreed time.Duration // since then this process may use its shares, if it may
 }
 
 // lasted says since when, and until when for certain, a part was in use, by the nodes' clocks in
@@ -34,24 +30,30 @@ type Moment struct {
 // node's clock, in µs. It reports alone if a call for the window must not be executed in another
 // one, because that may leave more to shares.
 func (s *Parts) Of(m Moment, begin int64) (eighths int, alone bool) {
-	switch {
-	case !s.runsOn(m):
-		return s.most, false
-	case begin > s.heard:
+	most := s.redis // that any window may leave
+	if begin > s.heard {
 		eighths = s.redis
 	}
 	for e := range s.used {
-		if s.used[e].has(begin) {
+		u := &s.used[e]
+		if u.to > 0 {
+			most = max(most, e)
+		}
+		if u.has(begin) {
 			eighths = max(eighths, e)
 		}
 	}
-	return eighths, eighths < s.most
+	if !s.runsOn(m) {
+		eighths = most
+	}
+	return eighths, eighths < most
 }
 
 // Used reports whether this process may use its shares in a window: it has used shares since before
 // the window began, all nodes knew that then, and they still do, so that each process can know it.
 func (s *Parts) Used(w Window) bool {
-	return w.since >= s.agreed && s.said > 0 && s.said <= w.begin && s.used[s.redis].has(w.begin)
+	said := s.said[s.redis]
+	return w.since >= s.agreed && said > 0 && said <= w.begin && s.used[s.redis].has(w.begin)
 }
 
 // runsOn reports whether the node's clock was not set since the nodes were heard. If it was, what
@@ -69,11 +71,11 @@ func (u *lasted) has(begin int64) bool {
 	return u.to > 0 && u.from <= begin && begin <= u.to+life.Microseconds()
 }
 
-// windows is what an Agreement knows of windows.
+// windows is what nodes said of the windows of a policy.
 type windows struct {
 	longest time.Duration // 0 if the policy has none
-	heard   int64         // 0 before any node was
-	heardAt time.Duration
+	heard   int64         // when the nodes last said what is in use, by their clocks in µs; 0 before
+	heardAt time.Duration // the same by the process' clock
 	used    [lua.MostShared + 1]lasted
 	said    [lua.MostShared + 1]int64 // since when the nodes say that each is in use: the latest, 0 if one says nothing
 }
@@ -108,16 +110,6 @@ func (w *windows) hear(h Heard) {
 			*u = lasted{}
 		}
 	}
-}
-
-// most returns the largest part that a window may leave to shares.
-func (w *windows) most(redis int) int {
-	for e, u := range w.used {
-		if u.to > 0 {
-			redis = max(redis, e)
-		}
-	}
-	return redis
 }
 
 // Keep returns for how long nodes must keep which parts were in use in windows of a length.

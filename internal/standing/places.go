@@ -153,9 +153,6 @@ func (r *room) take(n int64) (w word, ok bool) {
 // takeOver makes the place the share's own if others used it last, and not for as long as the share
 // takes to fill.
 func (r *room) takeOver() {
-	if r.window {
-		return
-	}
 	if w := word(r.place.Load()); !w.isOf(r.tag) && w.empty() <= r.floor {
 		r.place.CompareAndSwap(uint64(w), uint64(wordOf(r.ceiling, r.tag)))
 	}

@@ -1,7 +1,6 @@
 package standing
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -89,10 +88,10 @@ const ShortestWindow = time.Second
 // place tells as many of them apart; of more, nobody could use any.
 func MostInWindow(length time.Duration) int64 { return length.Microseconds() * int64(inPlaces/unit) }
 
-// SplitWindow splits a limit by windows of a length at most: the standing shares get so many
-// eighths of its tokens. It returns their part, and the tokens of Redis. A window cannot lend from
-// the one after it, so a share has all of its tokens when a window begins, and what is left of them
-// ends with it.
+// SplitWindow splits a limit by windows. longest is the length of the longest of them, and parts is
+// how many eighths of the tokens the standing shares get. It returns their part, and the tokens of
+// Redis. A window cannot lend from the one after it, so a share has all of its tokens when a window
+// begins, and what is left of them ends with it.
 func SplitWindow(tokens int64, longest time.Duration, parts int64) (l Limit, rest int64) {
 	shared := Tokens(tokens, parts)
 	return Limit{size: shared, window: longest}, tokens - shared
@@ -123,8 +122,3 @@ const mostInPlaces = 1 << (64 - tagBits + unitBits)
 
 // has returns how many tokens a fraction of all shares of the limit holds.
 func (l *Limit) has(fraction int64) int64 { return l.size * fraction / lua.Pool }
-
-// String says when the window is, for tests.
-func (w Window) String() string {
-	return fmt.Sprintf("%v since %v", micros(w.length), time.UnixMicro(w.begin).UTC().Format(time.RFC3339Nano))
-}
