@@ -86,6 +86,7 @@ test-long: ## what make test leaves out: real time, real faults, the contrib mod
 	@$(PROMETHEUS) || echo "promtool is not there: the alerts of contrib/prometheus are tested without it"
 	@$(ENVOY)
 	for module in $(MODULES); do (cd $$module && TIERED_TEST_ENVOY="$(TIERED_TEST_ENVOY)" go test -vet=off $(RACE) -timeout $(TIMEOUT) ./...) || exit 1; done
+	for module in contrib/grpclimit contrib/rls; do (cd $$module && go test -vet=off -run Allocat .) || exit 1; done
 	for module in $(ADAPTERS); do (cd $$module && go test -vet=off -timeout $(TIMEOUT) ./...) || exit 1; done
 	TIERED_TEST_GUARDED=1 go test -vet=off -short -timeout $(TIMEOUT) ./remote .
 	TIERED_TEST_GUARDED=1 go test -vet=off -short -timeout $(TIMEOUT) -run 'Hostile|TLS|FarFromRedis|LostDoubled|ScriptFlush|Foreign|Flood' ./tiered

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/time/rate"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/race"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -92,7 +93,7 @@ func (c *coldLoad) decide(callers, decisions int) (others int64) {
 // limiter and in go-redis. A part is for the call and a part for its pipeline. How many callers
 // share a pipeline depends on the machine, so the least of some rounds counts.
 func TestColdPathAllocations(t *testing.T) {
-	if underRace {
+	if race.On {
 		t.Skip("the race detector allocates")
 	}
 	const decisions, rounds = 3000, 3
@@ -168,7 +169,7 @@ func warmed(tb testing.TB, asks func() bool) {
 
 // What a process decides by itself costs no allocation, however it is asked.
 func TestDecisionsAtHomeAllocateNothing(t *testing.T) {
-	if underRace {
+	if race.On {
 		t.Skip("the race detector allocates")
 	}
 	ctx, much := context.Background(), tiered.PerSecond(1<<36)

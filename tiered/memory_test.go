@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/race"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/ratio"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -44,7 +45,7 @@ func heapInUse() uint64 {
 // TestRatiosMemory measures what a key costs in the process, at a million keys of 16 bytes in `make
 // ratios`, at a tenth of that elsewhere. The key itself is 16 of them.
 func TestRatiosMemory(t *testing.T) {
-	if underRace {
+	if race.On {
 		t.Skip("the race detector has its own memory")
 	}
 	keys := 100_000

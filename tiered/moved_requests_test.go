@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/race"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -279,7 +280,7 @@ func (r movedRig) sum(t *testing.T, requests func(*rand.Rand) []arrival) (o move
 // those of a sliding window are what it had before. Calls are bounded by what they were, and a
 // fifth to a half more while a window is drained fast (docs/internals/sizing.md).
 func TestFleetWhoseRequestsMove(t *testing.T) {
-	if underRace {
+	if race.On {
 		t.Skip("many runs: not under the race detector")
 	}
 	const day = 24 * time.Hour

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/race"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -27,7 +28,7 @@ const openTime = second
 func TestEveryPolicyRecovers(t *testing.T) {
 	notUnderRace(t)
 	i, every := 0, 1
-	if testing.Short() || underRace {
+	if testing.Short() || race.On {
 		every = 23 // a prime, so that all values of each come up
 	}
 	for _, a := range algorithms {

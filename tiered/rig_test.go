@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/race"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -231,7 +232,7 @@ func nanosPerTokenOf(l tiered.Limit) float64 { return float64(l.Per) / float64(l
 // without the detector.
 func notUnderRace(t *testing.T) {
 	t.Helper()
-	if underRace {
+	if race.On {
 		t.Skip("many runs: not under the race detector")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/race"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -53,7 +54,7 @@ func TestStandingSharesOfPlans(t *testing.T) {
 // user and one of their address: most are decided in memory once the shares have filled, which
 // takes burst ÷ rate.
 func TestOrdinaryServiceIsDecidedInMemory(t *testing.T) {
-	if underRace {
+	if race.On {
 		t.Skip("the race detector makes it two minutes, and it counts only")
 	}
 	const replicas, users, perSecond = 12, 20_000, 600

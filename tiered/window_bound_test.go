@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/race"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -118,7 +119,7 @@ const (
 // In no window more is admitted than its limit, whatever is asked for, and in whichever order
 // processes come, go, are cut off and change.
 func TestWindowSharesBound(t *testing.T) {
-	if underRace {
+	if race.On {
 		t.Skip("the race detector makes it a minute, and it counts only")
 	}
 	seeds := uint64(3)
@@ -385,7 +386,7 @@ func TestPolicyThatComesBackAfterAPause(t *testing.T) {
 
 // Allow by a share of a window allocates nothing.
 func TestWindowShareAllocatesNothing(t *testing.T) {
-	if underRace {
+	if race.On {
 		t.Skip("the race detector allocates")
 	}
 	for _, calendar := range []bool{true, false} {
