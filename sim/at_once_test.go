@@ -2,9 +2,14 @@ package sim_test
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 )
 
 // places is a scenario in which what runs meets faults of each kind.
@@ -48,5 +53,22 @@ func TestAtOnce(t *testing.T) {
 	still = strings.Replace(still, "- at_once <= 6", "- at_once >= 7", 1)
 	if r := rehearse(t, still, &sim.Options{Seed: 3}); !r.Passed {
 		t.Errorf("%v", r)
+	}
+}
+
+// The user's own policy is what runs: its places, its life, its fail mode, its longest run and its
+// hooks.
+func TestOwnAtOnce(t *testing.T) {
+	s := parse(t, strings.Replace(places, "rate: 20/s}", "rate: 20/s, runs: 3s, keys: 9}", 1))
+	var lost atomic.Int64
+	r := fatal.Get(sim.Run(s, &sim.Options{Seed: 3, AtOnce: &atonce.Policy{
+		Name: "flight", Places: 3, Life: 5 * time.Second, FailMode: tiered.FailOpen,
+		MaxRun: time.Second, Lost: func(_ string, n int) { lost.Add(int64(n)) },
+	}}))(t)
+	if a := r.Scenario.AtOnce; a.Places != 3 || time.Duration(a.Life) != 5*time.Second || s.AtOnce.Places != 6 {
+		t.Errorf("the report is of %+v, and the scenario has %+v now", a, s.AtOnce)
+	}
+	if r.AtOnceFailMode != "open" || !strings.Contains(r.String(), "on 3 places") || lost.Load() == 0 {
+		t.Errorf("%d places were lost: %v", lost.Load(), r)
 	}
 }

@@ -149,7 +149,12 @@ func (r *run) newProcess(number, slot int) (*process, error) {
 		p.limiters, err = append(p.limiters, l), errors.Join(err, limiterErr)
 	}
 	if policy := r.atOnce; policy.Places > 0 {
-		policy.Lost = func(string, int) { r.meter.Happened(r.at(), "place_lost") }
+		own := policy.Lost
+		policy.Lost = func(key string, n int) {
+			if r.meter.Happened(r.at(), "place_lost"); own != nil {
+				own(key, n)
+			}
+		}
 		var limiterErr error
 		p.places, limiterErr = atonce.New(p.group, policy)
 		err = errors.Join(err, limiterErr)

@@ -26,6 +26,10 @@ type Options struct {
 	// nothing is an error. The limit of the report is that of the policy.
 	Policies []tiered.Policy
 
+	// AtOnce, if not nil, is yours: it is run in place of that of the scenario, which must have
+	// one. Requests have no plan.
+	AtOnce *atonce.Policy
+
 	// Progress is told from time to time how far the run has come: at most 600 times. It must not
 	// block. Several runs at one time call it concurrently. nil tells nobody.
 	Progress func(at, of time.Duration)
@@ -65,11 +69,8 @@ func prepare(s *scenario.Scenario, o *Options) (*plan, error) {
 		Budget: time.Duration(f.Budget), Timeout: time.Duration(f.Timeout),
 		Processes: f.Processes, MaxKeys: f.MaxKeys, MaxInFlight: f.InFlight,
 	}
-	p.atOnce = atonce.Policy{
-		Name: "at-once", Places: p.scenario.AtOnce.Places, Life: time.Duration(p.scenario.AtOnce.Life), FailMode: failModes[f.Mode],
-	}
 	own, err := o.policiesByName(p.scenario.Limits)
-	if err != nil {
+	if err := errors.Join(p.place(o.AtOnce), err); err != nil {
 		return nil, err
 	}
 	for i := range p.scenario.Limits {
@@ -86,6 +87,26 @@ func prepare(s *scenario.Scenario, o *Options) (*plan, error) {
 	return p, err
 }
 
+// place sets what may run at the same time: by a policy of the user's, or by the scenario.
+func (p *plan) place(own *atonce.Policy) error {
+	s := &p.scenario.AtOnce
+	p.atOnce = atonce.Policy{
+		Places: s.Places, Life: time.Duration(s.Life), FailMode: failModes[p.scenario.Fleet.Mode],
+	}
+	if own != nil {
+		if s.Places == 0 {
+			return fmt.Errorf("sim: Options.AtOnce is policy %.80q: must be nil, because the scenario has no at_once", own.Name)
+		}
+		if err := own.Validate(); err != nil {
+			return err
+		}
+		p.atOnce = *own
+		s.Places, s.Life = own.Places, scenario.Duration(own.Life)
+	}
+	p.atOnce.Name = "at-once"
+	return nil
+}
+
 var failModes = map[string]tiered.FailMode{
 	"": tiered.FailLocal, "local": tiered.FailLocal, "open": tiered.FailOpen, "closed": tiered.FailClosed,
 }
@@ -95,11 +116,19 @@ var failModes = map[string]tiered.FailMode{
 func (p *plan) ownFailModes() map[string]string {
 	own := map[string]string{}
 	for _, policy := range p.policies {
-		if policy.FailMode != failModes[p.scenario.Fleet.Mode] {
-			own[policy.Name] = strings.TrimPrefix(policy.FailMode.String(), "fail-")
+		if mode := p.ownFailMode(policy.FailMode); mode != "" {
+			own[policy.Name] = mode
 		}
 	}
 	return own
+}
+
+// ownFailMode returns a fail mode that is another one than the fleet's, and otherwise "".
+func (p *plan) ownFailMode(m tiered.FailMode) string {
+	if m == failModes[p.scenario.Fleet.Mode] {
+		return ""
+	}
+	return strings.TrimPrefix(m.String(), "fail-")
 }
 
 // policiesByName returns Policies by the names of the scenario's limits.

@@ -9,6 +9,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 )
 
 // What cannot be run is refused before it is, with all that is wrong.
@@ -22,6 +23,8 @@ func TestRunRefuses(t *testing.T) {
 		{nil, nil, []string{"the scenario is nil"}},
 		{&scenario.Scenario{}, &sim.Options{}, []string{"name is", "fleet.n is", "run is"}},
 		{valid, &sim.Options{Policies: []tiered.Policy{{Limit: tiered.PerSecond(-1)}}}, []string{"Policy.Limit.Tokens is -1"}},
+		{valid, &sim.Options{AtOnce: &atonce.Policy{Name: "flight", Places: 1}}, []string{`"flight": must be nil, because the scenario has no at_once`}},
+		{parse(t, places), &sim.Options{AtOnce: &atonce.Policy{Name: "flight"}}, []string{"Policy.Places is 0"}},
 	} {
 		r, err := sim.Run(c.s, c.o)
 		if r != nil || err == nil {

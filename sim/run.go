@@ -54,7 +54,7 @@ func (p *plan) run() (report *measure.Report, err error) {
 	bubble.Run(func() { report, err = p.newRun().run() })
 	if report != nil {
 		report.Seed, report.Version = p.seed, Version()
-		report.FailModes = p.ownFailModes()
+		report.FailModes, report.AtOnceFailMode = p.ownFailModes(), p.ownFailMode(p.atOnce.FailMode)
 	}
 	return report, err
 }

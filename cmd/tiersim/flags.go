@@ -20,10 +20,11 @@ import (
 
 // flags are what several commands have. Each has some of them.
 type flags struct {
-	seed             uint64
-	sets             []string
-	policies, policy string
-	json             string
+	seed     uint64
+	sets     []string
+	policies string
+	policy   []string
+	json     string
 }
 
 func (f *flags) seedFlag(c *cobra.Command) {
@@ -36,8 +37,9 @@ func (f *flags) setFlag(c *cobra.Command) {
 
 func (f *flags) policyFlags(c *cobra.Command) {
 	c.Flags().StringVar(&f.policies, "policies", "",
-		"FILE: run the policies of this file in place of the limits of their names")
-	c.Flags().StringVar(&f.policy, "policy", "", "NAME: run this policy of the file in place of the only limit")
+		"FILE: run the policies of this file in place of the limits of their names, and its only one under at_once in place of at_once")
+	c.Flags().StringArrayVar(&f.policy, "policy", nil,
+		"NAME: run this policy of the file in place of the only limit, or if it is under at_once in place of at_once; may be repeated")
 }
 
 func (f *flags) jsonFlag(c *cobra.Command) {
@@ -69,8 +71,8 @@ func (f *flags) options(all ...*scenario.Scenario) (*sim.Options, error) {
 	switch {
 	case f.seed == 0:
 		return nil, errors.New("--seed is 0: must be 1 or more")
-	case f.policies == "" && f.policy != "":
-		return nil, fmt.Errorf("--policy is %q: needs --policies", f.policy)
+	case f.policies == "" && len(f.policy) > 0:
+		return nil, fmt.Errorf("--policy is %q: needs --policies", f.policy[0])
 	case f.policies == "":
 		return o, nil
 	}
@@ -78,11 +80,32 @@ func (f *flags) options(all ...*scenario.Scenario) (*sim.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := f.checkAtOnce(file, all); err != nil {
-		return nil, err
+	var rates, places []string // names in the file
+	for _, p := range file.Policies {
+		rates = append(rates, p.Name)
 	}
-	wanted := []string{f.policy}
-	if f.policy == "" {
+	for _, p := range file.AtOnce {
+		places = append(places, p.Name)
+	}
+	for _, name := range f.policy {
+		if !slices.Contains(rates, name) && !slices.Contains(places, name) {
+			return nil, fmt.Errorf("%s has no policy named %q", f.policies, name)
+		}
+	}
+	named := func(names []string) []string {
+		return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !slices.Contains(f.policy, name) })
+	}
+	wanted := named(places)
+	if len(wanted) == 0 && slices.ContainsFunc(all, func(s *scenario.Scenario) bool { return s.AtOnce.Places > 0 }) {
+		wanted = places
+	}
+	if len(wanted) > 1 {
+		return nil, fmt.Errorf("%s has policies %q under at_once: name one of them by --policy", f.policies, wanted)
+	}
+	for i := range wanted {
+		o.AtOnce = &file.AtOnce[slices.Index(places, wanted[i])]
+	}
+	if wanted = named(rates); len(wanted) == 0 {
 		for _, s := range all {
 			for _, l := range s.Limits {
 				wanted = append(wanted, l.Name)
@@ -98,23 +121,10 @@ func (f *flags) options(all ...*scenario.Scenario) (*sim.Options, error) {
 		}
 		o.Policies = append(o.Policies, p)
 	}
-	if len(o.Policies) == 0 {
+	if len(o.Policies) == 0 && o.AtOnce == nil {
 		return nil, fmt.Errorf("%s has no policy named %q: name one of it by --policy", f.policies, wanted)
 	}
 	return o, nil
-}
-
-// checkAtOnce refuses what a run would ignore: the places of the file.
-func (f *flags) checkAtOnce(file *policyfile.File, all []*scenario.Scenario) error {
-	for _, p := range file.AtOnce {
-		for _, s := range all {
-			if s.AtOnce.Places > 0 || p.Name == f.policy {
-				return fmt.Errorf("%s has policy %q under at_once: a run takes none from a file: set it by --set at_once.places=%d",
-					f.policies, p.Name, p.Places)
-			}
-		}
-	}
-	return nil
 }
 
 // complete completes the name of a scenario. The shell completes files.

@@ -147,7 +147,9 @@ func TestStatus(t *testing.T) {
 		"http: [{match: /, limits: [{at_once: in-flight, key: header X-User}]}]\n")
 	badPlaces := file(t, "bad-places.yaml", "at_once: [{name: in-flight, places: 5}]\n"+
 		"version: 1\npolicies: []\nhttp: [{match: /, limits: [{at_once: inflight, key: ip}]}]\n")
-	beside := file(t, "beside.yaml", "version: 1\npolicies: [{name: api, limit: 5/s}]\nat_once: [{name: in-flight, places: 5}]\n")
+	beside := file(t, "beside.yaml", "version: 1\npolicies: [{name: api, limit: 5/s}]\nat_once: [{name: in-flight, places: 5, fail_mode: closed}]\n")
+	flight := file(t, "flight.yaml", strings.NewReplacer("fleet:", "at_once: {places: 9}\nfleet:", "75/s", "75/s, runs: 10ms").Replace(short))
+	twoPlaces := file(t, "two-places.yaml", "version: 1\npolicies: [{name: api, limit: 60/s}]\nat_once: [{name: in-flight, places: 5}, {name: exports, places: 20}]\n")
 	badPolicies := file(t, "bad.yaml", "version: 1\npolicies: [{name: a, limit: 1/x}]\n")
 	for _, c := range []struct {
 		args   []string
@@ -178,16 +180,22 @@ func TestStatus(t *testing.T) {
 		{[]string{"check", rulesOnly}, notRunnable, "", "rules.yaml:2:1: policies is missing"},
 		{[]string{"check", badPolicies}, notRunnable, "", `bad.yaml:2:29: policies[0].limit`},
 		{[]string{"run", path, "--policies", policies}, passed, "limit  api: 500 tokens per 1s, burst 700, fail-open", ""},
-		{[]string{"run", path, "--policies", policies, "--policy", "b"}, notRunnable, "", `has no policy named ["b"]`},
+		{[]string{"run", path, "--policies", policies, "--policy", "b"}, notRunnable, "", `has no policy named "b"`},
 		{
 			[]string{"run", "outage", "--policies", policies, "--policy", "free"},
 			notRunnable, "",
 			`policy "free" is unlimited`,
 		},
-		{[]string{"run", other, "--policies", policies}, notRunnable, "", `has no policy named ["" "users"]`},
+		{[]string{"run", other, "--policies", policies}, notRunnable, "", `has no policy named ["users"]: name one of it by --policy`},
 		{[]string{"run", path, "--policies", beside}, passed, "", ""},
-		{[]string{"run", path, "--policies", beside, "--policy", "in-flight"}, notRunnable, "", `policy "in-flight" under at_once: a run takes none from a file: set it by --set at_once.places=5`},
-		{[]string{"run", "slow-backend", "--policies", beside, "--policy", "api"}, notRunnable, "", `under at_once: a run takes none`},
+		{[]string{"run", path, "--policies", beside, "--policy", "in-flight"}, notRunnable, "", `policy "in-flight": must be nil, because the scenario has no at_once`},
+		{[]string{"run", flight, "--policies", beside, "--policy", "api"}, passed, "limit  api: 5 tokens per 1s, burst 5\nplaces 5 of each key, fail-closed\n", ""},
+		{[]string{"run", flight, "--policies", places}, passed, "limit  api: 50 tokens per 1s, burst 50\nplaces 5 of each key\n", ""},
+		{[]string{"run", flight, "--policies", twoPlaces}, notRunnable, "", `has policies ["in-flight" "exports"] under at_once: name one of them by --policy`},
+		{
+			[]string{"run", flight, "--policies", twoPlaces, "--policy", "exports"},
+			passed, "limit  api: 60 tokens per 1s, burst 60\nplaces 20 of each key\n", "",
+		},
 		{[]string{"run", path, "--policies", badPolicies}, notRunnable, "", "policies[0].limit"},
 		{[]string{"run", path, "--policy", "api"}, notRunnable, "", `--policy is "api": needs --policies`},
 		{[]string{}, passed, "Usage:", ""}, // for nil cobra takes those of the test's own process

@@ -27,7 +27,8 @@ type Report struct {
 	Passed   bool               `json:"passed"`
 	// by the name of a limit: local, open or closed, of a policy of yours that has another fail
 	// mode than the fleet
-	FailModes map[string]string `json:"fail_modes,omitempty"`
+	FailModes      map[string]string `json:"fail_modes,omitempty"`
+	AtOnceFailMode string            `json:"at_once_fail_mode,omitempty"` // likewise
 
 	Metrics      Metrics            `json:"metrics"` // from the warm-up to the end
 	Phases       []Phase            `json:"phases"`  // before, during and after the faults

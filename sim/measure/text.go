@@ -78,15 +78,17 @@ func (t *text) run(r *Report) {
 	t.line("")
 	t.line("seed   %d: %s, measured from %s on", r.Seed, s.Length, scenario.Duration(warmUp(s)))
 	t.line("fleet  %d processes, fail-%s", s.Fleet.N, clean(cmp.Or(s.Fleet.Mode, "local")))
-	for _, l := range s.Limits {
-		own := ""
-		if mode, ok := r.FailModes[l.Name]; ok {
-			own = ", fail-" + clean(mode)
+	own := func(mode string) string {
+		if mode == "" {
+			return ""
 		}
-		t.line("limit  %s: %d tokens per %s, burst %d%s", clean(l.Name), l.Tokens, l.Per, cmp.Or(l.Burst, l.Tokens), own)
+		return ", fail-" + clean(mode)
+	}
+	for _, l := range s.Limits {
+		t.line("limit  %s: %d tokens per %s, burst %d%s", clean(l.Name), l.Tokens, l.Per, cmp.Or(l.Burst, l.Tokens), own(r.FailModes[l.Name]))
 	}
 	if n := s.AtOnce.Places; n > 0 {
-		t.line("places %d of each key", n)
+		t.line("places %d of each key%s", n, own(r.AtOnceFailMode))
 	}
 	for _, f := range r.Faults {
 		t.line("fault  %s", clean(f.Text))

@@ -199,7 +199,11 @@ func facts(r *measure.Report, s *scenario.Scenario) []string {
 		list = append(list, fact)
 	}
 	if n := s.AtOnce.Places; n > 0 {
-		list = append(list, fmt.Sprintf("%d places of each key", n))
+		fact := fmt.Sprintf("%d places of each key", n)
+		if r.AtOnceFailMode != "" {
+			fact += ", " + mode(r.AtOnceFailMode)
+		}
+		list = append(list, fact)
 	}
 	return list
 }
