@@ -404,7 +404,7 @@ func TestRunning(t *testing.T) {
 	if _, page := draw(t, r); len(page.all("figure", "running")) > 0 || strings.Contains(page.words(), "Ran at the same time") {
 		t.Error("the page is about places, and there are none")
 	}
-	r.Scenario.AtOnce.Places = 20
+	r.Scenario.AtOnce.Places, r.AtOnceFailMode = 20, "closed"
 	r.Metrics.AtOnce, r.Metrics.Full = 18, 0.25
 	for i := range 600 {
 		r.Series.Running = append(r.Series.Running, float64(i%19))
@@ -421,7 +421,7 @@ func TestRunning(t *testing.T) {
 	if tiles[0].words() != "18" || tiles[1].words() != "25 %" {
 		t.Errorf("the first figures are %q and %q", tiles[0].words(), tiles[1].words())
 	}
-	if !strings.Contains(page.words(), "20 places of each key") {
+	if !strings.Contains(page.words(), "20 places of each key, fail-closed: ") {
 		t.Error("the places are not among what was run")
 	}
 }

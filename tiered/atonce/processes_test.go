@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -89,6 +88,20 @@ func work(url string) {
 			}
 		})
 	}
+	tasks.Go(func() { // a request that runs for as long as the process, if it is not told that its place is lost
+		p, err := l.Wait(ctx, "long")
+		if err != nil {
+			return
+		}
+		defer p.Release()
+		select {
+		case <-p.Lost():
+			mu.Lock()
+			fmt.Printf("lost %d\n", time.Now().UnixNano())
+			mu.Unlock()
+		case <-ctx.Done():
+		}
+	})
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	stop()
 	tasks.Wait()
@@ -111,6 +124,7 @@ type worker struct {
 
 	mu   sync.Mutex
 	uses map[int]*use
+	lost int64 // when it was told that its long request has no place; 0 is never
 }
 
 func startWorker(t *testing.T, url string) *worker {
@@ -138,6 +152,7 @@ func startWorker(t *testing.T, url string) *worker {
 			var key string
 			var at int64
 			w.mu.Lock()
+			_, _ = fmt.Sscanf(lines.Text(), "lost %d", &w.lost)
 			if n, _ := fmt.Sscanf(lines.Text(), "begin %d %s %d", &number, &key, &at); n == 3 {
 				w.uses[number] = &use{key: key, begin: at}
 			} else if n, _ := fmt.Sscanf(lines.Text(), "end %d %d %d", &number, &at, &lost); n == 3 && w.uses[number] != nil {
@@ -230,19 +245,53 @@ func TestProcesses(t *testing.T) {
 	for _, w := range []*worker{killed, stopped, other} {
 		w.waitForUses(t, 20)
 	}
+	store, err := remote.Open(url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	ours := start(t, store, atonce.Policy{Name: "p", Places: most, Life: life}, &tiered.Options{Budget: 5 * time.Second, Timeout: 5 * time.Second})
+	ours.refused(t, "long", atonce.ErrFull)
+	// take takes a place of a process that says no more, since a time.
+	take := func(since time.Time) *atonce.Place {
+		place, err := ours.Wait(ctx(), "long")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(since); took < life-time.Second || took > life+time.Second {
+			t.Errorf("its place is free after %v", took)
+		} else {
+			t.Logf("its place is free after %v", took)
+		}
+		return place
+	}
+	killedAt := time.Now()
 	all := killed.end(true)
 	other.waitForUses(t, 20)
+	defer take(killedAt).Release()
 
 	// A short stop is none; after a long one its places have gone to others.
 	var stoppedAt, resumedAt int64 // of the long one
 	for _, d := range []time.Duration{time.Second, life + 2*time.Second} {
 		stoppedAt = time.Now().UnixNano()
 		_ = stopped.cmd.Process.Signal(syscall.SIGSTOP)
-		time.Sleep(d)
+		if d > life {
+			defer take(time.Now()).Release()
+		}
+		time.Sleep(time.Until(time.Unix(0, stoppedAt).Add(d)))
 		other.waitForUses(t, 20)
 		resumedAt = time.Now().UnixNano()
 		_ = stopped.cmd.Process.Signal(syscall.SIGCONT)
 		stopped.waitForUses(t, 20)
+	}
+	redistest.WaitFor(t, "it is not told that its place went to others", func() bool {
+		stopped.mu.Lock()
+		defer stopped.mu.Unlock()
+		return stopped.lost > 0
+	})
+	took := time.Duration(stopped.lost - resumedAt)
+	if t.Logf("it is told after %v", took); took > 2*time.Second || other.lost > 0 {
+		t.Errorf("told after %v, and another process at %d", took, other.lost)
 	}
 
 	// A pause of Redis.
@@ -264,15 +313,8 @@ func TestProcesses(t *testing.T) {
 	}
 	judge(t, all)
 
-	// All is given back.
-	store, err := remote.Open(url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	p := start(t, store, atonce.Policy{Name: "p", Places: most, Life: life}, &tiered.Options{Budget: 5 * time.Second, Timeout: 5 * time.Second})
 	redistest.WaitFor(t, "places are missing", func() bool {
-		place, err := p.For("a").N(most).Acquire(ctx())
+		place, err := ours.For("a").N(most).Acquire(ctx())
 		place.Release()
 		return err == nil
 	})
@@ -312,15 +354,19 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// startOnCluster starts two processes on a Cluster, and returns the slot of the key a.
-func startOnCluster(t *testing.T, c *redistest.Cluster) (workers []*worker, slot int) {
+// startTwo starts two processes.
+func startTwo(t *testing.T, url string) []*worker {
 	t.Helper()
-	url := "redis+cluster://" + c.Servers[0].Addr + "?addr=" + strings.Join([]string{c.Servers[1].Addr, c.Servers[2].Addr}, "&addr=")
-	workers = []*worker{startWorker(t, url), startWorker(t, url)}
+	workers := []*worker{startWorker(t, url), startWorker(t, url)}
 	for _, w := range workers {
 		w.waitForUses(t, 20)
 	}
-	return workers, int(c.Client(0).ClusterKeySlot(ctx(), "{p/a}").Val())
+	return workers
+}
+
+// slotOfA returns the slot of the key a.
+func slotOfA(c *redistest.Cluster) int {
+	return int(c.Client(0).ClusterKeySlot(ctx(), "{p/a}").Val())
 }
 
 func TestCluster(t *testing.T) {
@@ -329,7 +375,7 @@ func TestCluster(t *testing.T) {
 	}
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
-	workers, slot := startOnCluster(t, c)
+	workers, slot := startTwo(t, c.URL(0, 1, 2)), slotOfA(c)
 	from := c.Owner(slot)
 	c.Migrate(slot, from, (from+1)%3)
 	for _, w := range workers {
@@ -342,18 +388,29 @@ func TestCluster(t *testing.T) {
 	judge(t, all)
 }
 
-// TestFailover: a primary of a Cluster dies, and its replica, which has all but the last writes,
-// goes on. What the lost writes granted may be granted once more, until processes renew; then no
-// key runs more than its places.
+// TestFailover: a primary dies, and its replica, which has all but the last writes, goes on. What
+// the lost writes granted may be granted once more, until processes renew; then no key runs more
+// than its places.
 func TestFailover(t *testing.T) {
 	if testing.Short() {
 		t.Skip("15 s of real time")
 	}
-	t.Parallel()
-	c := redistest.StartReplicatedCluster(t, 3)
-	workers, slot := startOnCluster(t, c)
+	t.Run("Cluster", func(t *testing.T) {
+		t.Parallel()
+		c := redistest.StartReplicatedCluster(t, 3)
+		failover(t, c.URL(0, 1, 2), c.Servers[c.Owner(slotOfA(c))])
+	})
+	t.Run("Sentinel", func(t *testing.T) {
+		t.Parallel()
+		s := redistest.StartSentinel(t)
+		failover(t, s.URL(), s.Primary)
+	})
+}
+
+func failover(t *testing.T, url string, primary *redistest.Server) {
+	workers := startTwo(t, url)
 	died := time.Now().UnixNano()
-	c.Servers[c.Owner(slot)].Kill()
+	primary.Kill()
 	of := func(w *worker, key string) func() bool {
 		return func() bool {
 			w.mu.Lock()
