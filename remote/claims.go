@@ -71,7 +71,12 @@ func (s *Redis) Claim(ctx context.Context, timeout time.Duration, c *lua.Claims,
 		byClient[at.client] = append(byClient[at.client], &g.command)
 	}
 	var all sync.WaitGroup
+	left := len(byClient)
 	for client, commands := range byClient {
+		if left--; left == 0 { // the last one needs no goroutine, and mostly there is one
+			s.execute(ctx, timeout, client, commands)
+			break
+		}
 		all.Go(func() { s.execute(ctx, timeout, client, commands) })
 	}
 	all.Wait()
