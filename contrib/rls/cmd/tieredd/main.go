@@ -49,7 +49,7 @@ func main() {
 	defer stop()
 	err := run(ctx, os.Args[1:])
 	if err != nil {
-		if len(os.Args) == 1 && isJSON(os.Getenv("LOG_FORMAT")) {
+		if serves(os.Args[1:]) && isJSON(os.Getenv("LOG_FORMAT")) {
 			slog.New(slog.NewJSONHandler(os.Stderr, nil)).Error(err.Error())
 		} else {
 			fmt.Fprintln(os.Stderr, "tieredd:", err)
@@ -58,9 +58,15 @@ func main() {
 	}
 }
 
+// serves reports whether arguments ask for the service. envoyproxy/ratelimit reads none, and its
+// docker-compose-example.yml has the program's name as the image's command, which comes here.
+func serves(args []string) bool {
+	return len(args) == 0 || len(args) == 1 && args[0] == "/bin/ratelimit"
+}
+
 func run(ctx context.Context, args []string) error {
 	switch {
-	case len(args) == 0:
+	case serves(args):
 		s, err := readSettings()
 		if err != nil {
 			return err

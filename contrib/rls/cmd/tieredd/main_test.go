@@ -489,4 +489,8 @@ func TestArguments(t *testing.T) {
 			t.Errorf("%q: %v, %s", args, err, out)
 		}
 	}
+	// The compose file of envoyproxy/ratelimit names the program once more, as the image's command.
+	if out, err := tool(t, []string{"PORT=x"}, "/bin/ratelimit"); err == nil || !strings.Contains(out, "Port") {
+		t.Errorf("it does not serve: %v, %s", err, out)
+	}
 }
