@@ -149,7 +149,7 @@ gateway: ## tieredd under a real Envoy Gateway, which it builds once into the us
 	@$(REDIS)
 	@$(ENVOY)
 	gateway=$$(sh scripts/install-gateway.sh) && cd contrib/rls && TIERED_TEST_RECORD=$(RECORD) TIERED_TEST_GATEWAY="$$gateway" \
-		TIERED_TEST_ENVOY="$(TIERED_TEST_ENVOY)" go test -count=1 -timeout 20m -v -run '^TestGateway$$' ./cmd/tieredd
+		TIERED_TEST_ENVOY="$(TIERED_TEST_ENVOY)" go test -count=1 -timeout 20m -v -run '^TestGateway' ./cmd/tieredd
 
 # All of the benchmarks run ROUNDS times, one round after the other.
 ROUNDS ?= 5

@@ -5,12 +5,17 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -44,6 +49,47 @@ func ofEnvoyGateway(plane, redis string) []string {
 		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=:19001", "PROMETHEUS_MAPPER_YAML=/etc/statsd-exporter/conf.yaml",
 		"TRACING_ENABLED=true", "TRACING_SERVICE_NAME=envoy-ratelimit", "TRACING_SERVICE_NAMESPACE=envoy-gateway-system",
 		"TRACING_SERVICE_INSTANCE_ID=pod", "TRACING_SAMPLING_RATE=1.0", "OTEL_EXPORTER_OTLP_ENDPOINT=http://otel:4318",
+	}
+}
+
+// Each variable that Envoy Gateway knows has a test that plays it. make gateway compares the list
+// with the source from which Envoy Gateway was built.
+func TestGatewayEnvironment(t *testing.T) {
+	tests := map[string]string{"TestImageUnderEnvoyGateway": strings.Join(ofEnvoyGateway("", ""), "\n")}
+	files, err := parser.ParseDir(token.NewFileSet(), ".", func(f os.FileInfo) bool { return strings.HasSuffix(f.Name(), "_test.go") }, 0) //nolint:staticcheck // one package, without build tags
+	fatal.If(t, err)
+	for _, p := range files {
+		for name, f := range p.Files {
+			text := string(fatal.Get(os.ReadFile(name))(t))
+			for _, d := range f.Decls {
+				if d, ok := d.(*ast.FuncDecl); ok && tests[d.Name.Name] == "" {
+					tests[d.Name.Name] = text[d.Pos()-f.FileStart : d.End()-f.FileStart]
+				}
+			}
+		}
+	}
+	const list = "testdata/gateway/environment.txt"
+	known := map[string]bool{}
+	for line := range strings.Lines(string(fatal.Get(os.ReadFile(list))(t))) {
+		name, test, _ := strings.Cut(strings.TrimSpace(line), " ")
+		known[name] = true
+		if !regexp.MustCompile(`\b` + name + `\b`).MatchString(tests[test]) {
+			t.Errorf("%s does not play %s", test, name)
+		}
+	}
+	if os.Getenv("TIERED_TEST_GATEWAY") == "" {
+		return
+	}
+	version := regexp.MustCompile(`\nversion=(\S+)\n`).FindSubmatch(fatal.Get(os.ReadFile("../../../../scripts/install-gateway.sh"))(t))[1]
+	c := exec.Command("go", "mod", "download", "-json", "github.com/envoyproxy/gateway@"+string(version))
+	c.Dir = t.TempDir()
+	var module struct{ Dir string }
+	fatal.If(t, json.Unmarshal(fatal.Get(c.Output())(t), &module))
+	source := fatal.Get(os.ReadFile(filepath.Join(module.Dir, "internal/infrastructure/kubernetes/ratelimit/resource.go")))(t)
+	for _, m := range regexp.MustCompile(`"([A-Z]+_[A-Z_]+)"`).FindAllSubmatch(source, -1) {
+		if name := string(m[1]); !known[name] && name != "GRPC_XDS_SOTW" {
+			t.Errorf("%s is not in %s", name, list)
+		}
 	}
 }
 
