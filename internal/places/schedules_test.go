@@ -388,6 +388,20 @@ func TestALossIsToldAgain(t *testing.T) {
 	}
 }
 
+// TestACopyHasNothing: two copies of a machine have one state, and only the first has its places.
+// The other one is told that it has another name now, and states what runs in it.
+func TestACopyHasNothing(t *testing.T) {
+	k := places.Key{Places: 3, Life: life}
+	k.Claim(1, "first", 1, 3, 3, false)
+	k.Accept(1, lua.ClaimReply{Code: lua.ClaimDone, Grant: 3, Held: 3, Share: 3, Now: epoch})
+	if !k.Take(2, 1) || k.Spare(2) != 2 {
+		t.Fatalf("it has %d spare places", k.Spare(2))
+	}
+	if c := k.Claim(3, "copy", 2, 0, 0, false); c.Hold != 1 || k.Spare(3) != 0 {
+		t.Errorf("a copy states %d places, and uses %d more", c.Hold, k.Spare(3))
+	}
+}
+
 func drawSteps(t *rapid.T, processes int) []int {
 	return rapid.SliceOfN(rapid.IntRange(0, processes*kinds-1), 1, 60).Draw(t, "steps")
 }
