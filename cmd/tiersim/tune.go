@@ -193,6 +193,9 @@ func (w *wish) readPolicies(path string) (wishes []*wish, others []string, err e
 			wishes = append(wishes, &one)
 		}
 	}
+	for _, p := range file.AtOnce {
+		others = append(others, p.Name+": it has no rate")
+	}
 	if len(wishes) == 0 {
 		return nil, nil, fmt.Errorf("%s has no policy that can be tuned: %w", path, cmp.Or(why, errors.New("it is empty")))
 	}

@@ -56,11 +56,12 @@ policies:
   - {name: month, limit: 100/month in UTC, algorithm: fixed window}
   - {name: free, limit: unlimited}
   - {name: huge, limit: 1000000/s}
+at_once: [{name: in-flight, places: 5}]
 `)
 	out, problems, status := run(t, strings.Fields("tune --processes 3 --outage 3s --over 1000 --shortfall 90% --policies "+policies)...)
 	for _, want := range []string{
 		`(?m)^users +Fail\w+.* nothing$`, `(?m)^strict +Fail\w+.* nothing$`, "(?m)^not tuned: month: it is no token bucket",
-		"(?m)^not tuned: free: it is unlimited$", "(?m)^not tuned: huge: --rate must be low enough for 60000 requests",
+		"(?m)^not tuned: free: it is unlimited$", "(?m)^not tuned: in-flight: it has no rate$", "(?m)^not tuned: huge: --rate must be low enough for 60000 requests",
 		`(?m)^users: Take fail-local, .*\n  0\.\d\d calls of Redis per request, .*\n  At worst \d+ tokens over .*\n  You gain (no calls, but|calls, and) an outage`,
 		`(?m)^strict: Take fail-`,
 	} {
