@@ -227,3 +227,30 @@ func TestAnotherPrecisionForgetsNothing(t *testing.T) {
 		}
 	}
 }
+
+// A call that is under way when a limit is raised asks by the old one. What it says is full refuses
+// nobody by the new one: a raised limit shows with the next call.
+func TestCallUnderWayDoesNotRefuseByTheOldLimit(t *testing.T) {
+	for _, algorithm := range choices() {
+		if algorithm == tiered.TokenBucket { // a larger burst brings no tokens
+			continue
+		}
+		for _, size := range []int64{0, tiered.NoLease} {
+			bubble(t, fmt.Sprint(algorithm, size), func(t *testing.T) {
+				const trip = 100 * time.Millisecond
+				p := tiered.Policy{Name: "p", Limit: tiered.PerHour(5), Algorithm: algorithm, Lease: tiered.Lease{Size: size}}
+				l := limiter(t, newDistant(trip), p, patientOptions(nil))
+				spendAll(t, l, "k")
+				time.Sleep(10 * time.Second) // it asks again
+				go l.Allow(t.Context(), "k")
+				time.Sleep(trip * 3 / 4)
+				p.Limit = tiered.PerHour(7)
+				ok(t, l.SetPolicy(p))
+				time.Sleep(trip / 2)
+				if d := l.Allow(t.Context(), "k"); !d.Allowed {
+					t.Errorf("refused: %v", d)
+				}
+			})
+		}
+	}
+}
