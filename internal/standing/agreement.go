@@ -17,6 +17,10 @@ const (
 	// forgotten is how long Redis may go by the larger part of a process that took more of a limit
 	// until a moment ago, beside the life of its leases.
 	forgotten = lua.TermsHold
+
+	// lastCall is how long a call of a process that has left may be under way. It gave its leases
+	// back.
+	lastCall = 2 * time.Second
 )
 
 // Agreement is how the processes come to split a policy's limits alike, as one of them goes by it.
@@ -78,10 +82,11 @@ func (a *Agreement) Hear(now time.Duration, h Heard, leases time.Duration) {
 	if a.wants == 0 {
 		h.Outsiders = 0
 	}
-	// One that was counted may have taken more until now. So may one that was never heard of, because
-	// it came and left between two reports, before nodes knew that this process uses its shares.
-	if h.Outsiders > 0 || a.outsiders > 0 || !a.said {
+	switch {
+	case h.Outsiders > 0 || a.outsiders > 0: // one that was counted may have taken more until now, and has leases
 		a.governedUntil = max(a.governedUntil, now+forgotten+leases)
+	case !a.said: // one may have come and left, before nodes knew that this process uses its shares
+		a.governedUntil = max(a.governedUntil, now+forgotten+lastCall)
 	}
 	a.outsiders, a.said = h.Outsiders, h.Said == a.wants
 	a.windows.hear(h)
