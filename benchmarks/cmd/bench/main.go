@@ -1,5 +1,5 @@
 // Command bench runs all benchmarks, keeps their raw output in docs/bench, and writes the tables of
-// docs/internals/performance.md and the lines about speed in docs/figures.md out of it. It is run
+// docs/internals/performance.md and the lines about speed in docs/peers.md out of it. It is run
 // in the directory of the benchmarks module.
 package main
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Claims renders the lines that docs/figures.md has about speed. Each is a quotient that `make
+// Claims renders the lines that docs/peers.md has about speed. Each is a quotient that `make
 // ratios` measures too, with more care. It is an error when the run lacks one of the figures.
 func (r *Results) Claims() (string, error) {
 	var missing []string

@@ -15,7 +15,7 @@ func (r *Results) Documents(docs string) (map[string]string, error) {
 		return nil, err
 	}
 	documents := map[string]string{}
-	for name, body := range map[string]string{"internals/performance.md": r.Tables(), "figures.md": claims} {
+	for name, body := range map[string]string{"internals/performance.md": r.Tables(), "peers.md": claims} {
 		path := filepath.Join(docs, name)
 		text, err := os.ReadFile(path)
 		if err != nil {
