@@ -91,7 +91,8 @@ local forgets = reset > 0 and once and window(now > server and now or min(reset,
 -- If a window of the calendar has ended, but leases of it are not over, only what is out in them
 -- goes on to count.
 if phase >= period and exists and k > window(last) and not fresh then forgets = true end
-local noted = (forgets or stepped) and not fresh and call('HMGET', key, 'b')[1] or 0 -- b and f of an ended window say nothing
+-- b and f of an ended window say nothing.
+local noted = (forgets or stepped) and not fresh and call('HMGET', key, 'b')[1] or 0
 local newest = (forgets or stepped) and max(now, last, tonumber(noted) or WHOLE)
 if newest and newest >= WHOLE then return corrupt('field') end
 local stop = min(now + ttl, edge)

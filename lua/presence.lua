@@ -64,9 +64,9 @@ end
 
 local function text(n) return string.format('%.0f', n) end
 
--- counts names the counts of a process that announces a policy: the processes with this policy, of
--- this service with these limits of it, with these limits of it, of this service with it, and those
--- that want or use so many eighths.
+-- counts names the counts in which a process is that announces a policy. They count the processes
+-- with this policy; those of its service with the same limits; those of any service with the same
+-- limits; those of its service with any limits; and those that want, or use, so many eighths.
 local function counts(its, said)
   local name, policy = sub(said, 1, DIGITS), sub(said, 1, 2 * DIGITS)
   local all = {'n' .. name, 'b' .. policy .. its, 'l' .. policy, 's' .. name .. its}
@@ -144,8 +144,8 @@ for i, policy in ipairs(policies) do
   if wants[i] ~= '0' then wanted[#wanted + 1] = 'w' .. wants[i] .. names[i] end
 end
 read(wanted)
--- Mostly all processes with a policy have the same limits of it and are of one service: then there
--- are no others. And mostly none uses shares.
+-- In most cases all processes with a policy are of one service and have the same limits. Then there
+-- are no others. And in most cases none uses shares.
 wanted = {}
 for i, policy in ipairs(policies) do
   if of['n' .. names[i]] ~= of['b' .. policy .. service] then
@@ -164,8 +164,8 @@ for name, by in pairs(change) do
   end
 end
 
--- Which parts of the caller's policies were in use since when, and until when, in seconds. A clock
--- that is set back shortens nothing.
+-- Note which parts of the caller's policies were in use, since when and until when, in seconds. If
+-- the clock is set back, that shortens nothing.
 local inUse = {}
 if keep > 0 and ttl > 0 then
   local all, at = {}, {from = math.floor(now / 1000000), to = math.ceil(now / 1000000)}

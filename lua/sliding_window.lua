@@ -269,7 +269,8 @@ end
 
 -- A reset forgets what ended leases held too. Their tokens count where the leases ended.
 local forgets = reset > 0 and once
-local expiring = begun or #beside > 0 and until_mine > 0 and until_mine < now + window / 2 -- only denied, it would be forgotten
+-- A version whose calls are only denied would be forgotten, so it is stored again in time.
+local expiring = begun or #beside > 0 and until_mine > 0 and until_mine < now + window / 2
 local record, promise, keeps, changed, rated = stored[FIXED], WHOLE, false, false, false
 
 --@ remember
@@ -330,7 +331,7 @@ count(borrows and stop or now, grant)
 --@ retry
 -- A repeated reply does not look into blocks.
 after, longest, sooner = 1, tightest, not repeats
-for i = 1, repeats and 0 or m do -- as many blocks must leave as hold the tokens that are missing
+for i = 1, repeats and 0 or m do -- so many blocks must leave that the missing tokens come back
   local over, b, beyond = total[i] + least - cap[i], first[i], first[i] + 2 * span[i]
   while over > 0 and b < beyond do
     local some = {}
