@@ -57,8 +57,8 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 	d := b.hot.denied.copy()
 	renewal := d.replied(b.Policy(), c, r, now)
 	b.hot.denied.put(&d) // before anybody has an outcome
-	if c.Policy.numbers() != b.Policy().numbers() { // it refused by other numbers: see SetPolicy
-		b.hot.denied.clear()
+	if c.Policy.numbers() != b.Policy().numbers() {
+		b.hot.denied.clear() // it refused by other numbers: see SetPolicy
 	}
 	b.hot.charged(now, b.hot.lease.orEmpty().outage.debt.certain)
 	b.hot.lease.renewFrom(renewal)
