@@ -36,15 +36,27 @@ func (c *Conditions) window(p *Policy) (begin, length int64) {
 	return c.Phase, p.Call.Period
 }
 
+// part returns what Redis has of the window by which a call of a policy goes, when it begins and how
+// long it still lasts, at least. alone says that the call must not be executed in another window. It
+// reports false if Redis has Cap of each, or if the node's clock is not known.
+func (c *Conditions) part(p *Policy) (tokens, begin int64, left time.Duration, alone, ok bool) {
+	if p.CapOf == nil || !c.Clock {
+		return 0, 0, 0, false, false
+	}
+	phase, length := c.window(p)
+	begin = p.WindowBegin(phase, c.Server)
+	tokens, alone = p.CapOf(c.Now, c.Server, begin)
+	return tokens, begin, micros(begin+length-c.Server) + c.RoundTrip, alone, true
+}
+
 // intoWindow sets by which window of a policy a call goes, and what Redis has of it. A Phase ≥
 // Period means the one window that begins then.
 func (c *Conditions) intoWindow(p *Policy, call *lua.Call) {
 	call.Phase, call.Period = c.window(p)
-	if p.CapOf == nil || !c.Clock {
+	tokens, begin, _, alone, ok := c.part(p)
+	if !ok {
 		return
 	}
-	begin := p.WindowBegin(call.Phase, c.Server)
-	tokens, alone := p.CapOf(c.Now, c.Server, begin)
 	if call.Cap = tokens; alone {
 		call.Phase = begin
 	}
@@ -66,6 +78,7 @@ type Call struct {
 	trip   time.Duration // Conditions.RoundTrip
 	period time.Duration // of the lease
 	first  bool          // the node has not answered yet, so its clock is unknown
+	edge   time.Duration // of a dry run for more than Redis has of the window: until that ends, at least
 
 	certain    int64 // part of Debt that no refill pays
 	credits    int   // how many of the credits that wait it carries out

@@ -23,6 +23,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	b.setFleet(now, c.Fleet)
 	b.account(now)
 	b.hot.lease.forget(b.Policy(), b.hot.denied.windows().outdated(b.Policy(), now, c))
+	b.refuseLarge(now, c)
 	m := newComposer(b, now, c, false)
 	ok := m.next()
 	if b.hot.lease != nil {
@@ -46,6 +47,25 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	b.pending.call = m.call
 	b.hot.lease.callSent()
 	return m.call, Effect{}
+}
+
+// refuseLarge refuses callers that want more than Redis has of the window until that ends. Shares
+// have the rest of it, though they may be out of use now.
+func (b *Bucket) refuseLarge(now time.Duration, c Conditions) {
+	tokens, _, left, _, ok := c.part(b.Policy())
+	if !ok {
+		return
+	}
+	refused := false
+	for w := range b.pending.waiting() {
+		if w.cost > tokens {
+			b.pending.decide(w, b.hot.refuse(w, Local, now, left))
+			refused = true
+		}
+	}
+	if refused {
+		b.deliver()
+	}
 }
 
 // Report asks for a call that tells Redis what is spent of the lease and what is owed. Until then
@@ -79,6 +99,9 @@ func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, as
 	b.account(now)
 	b.hot.lease.forget(b.Policy(), b.hot.denied.windows().outdated(b.Policy(), now, c))
 	m := newComposer(b, now, c, true)
+	if tokens, _, left, _, ok := c.part(b.Policy()); ok && n > tokens {
+		m.call.edge, n = left, tokens
+	}
 	return m.dryRun(n), true
 }
 
@@ -93,7 +116,11 @@ func (b *Bucket) Foreseen(now time.Duration, n int64, c Call, r lua.Reply) Outco
 	}
 	left := held + r.Level - max(b.hot.lease.orEmpty().outage.debt.certain-c.certain, 0) // what a direct take does not report
 	o := Decided(p, Granted, Remote, min(max(left, 0), p.Most()), 0)
-	if r.Grant > 0 {
+	switch {
+	case c.edge > 0:
+		o.Reason, o.Retry = Limited, c.edge
+		return o
+	case r.Grant > 0:
 		return o
 	}
 	d := b.hot.denied.copy()

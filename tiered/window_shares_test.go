@@ -277,3 +277,33 @@ func TestSharesOfAnotherPolicyLeaveAWindow(t *testing.T) {
 		}
 	})
 }
+
+// A window keeps its shares' part to its end, also once the shares are turned off. A request that
+// wants more than the rest is refused until then, and no fail mode decides over it.
+func TestWindowRefusesWhatItsSharesHad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := windowPolicy(400, 1./2)
+		p.Limit, p.FailMode = tiered.PerHour(400), tiered.FailOpen
+		g := fleetOf(t, remote.NewMemory(), 1, p)[0]
+		end := time.Now().Truncate(time.Hour).Add(2 * time.Hour)
+		time.Sleep(time.Until(end.Add(-55 * time.Minute)))
+		p.Standing = 0
+		l := limiterOf(t, g, "api")
+		ok(t, l.SetPolicy(p))
+		time.Sleep(3 * time.Minute)
+		peek := func() tiered.Decision { return l.PeekN(ctx, "user", 300) }
+		for _, ask := range []func() tiered.Decision{peek, func() tiered.Decision { return l.AllowN(ctx, "user", 300) }} {
+			d, left := ask(), time.Until(end)
+			if d.Allowed || d.Reason != tiered.Limited || d.RetryAfter < left || d.RetryAfter > left+time.Second {
+				t.Errorf("%+v with %v left", d, left)
+			}
+		}
+		if d := l.AllowN(ctx, "user", 200); !d.Allowed {
+			t.Errorf("the rest: %v", d)
+		}
+		time.Sleep(time.Until(end.Add(time.Second)))
+		if d := l.AllowN(ctx, "user", 300); !d.Allowed {
+			t.Errorf("in the next window: %v", d)
+		}
+	})
+}
