@@ -136,9 +136,12 @@ func (s *Scope) policy(i int, later bool, uniform func() float64) *local.Policy 
 	}
 	p.Unleased = p.NoLease && s.Algorithm == lua.SlidingWindow
 	if len(limits) > 1 {
-		p.First = local.Numbers{Cap: limits[0].Cap, Tokens: limits[0].Tokens, Per: s.length(limits[0])}
-		if s.windows() {
-			p.First.Tokens = limits[0].Cap
+		for _, l := range limits {
+			n := local.Numbers{Cap: l.Cap, Tokens: l.Tokens, Per: s.length(l)}
+			if s.windows() {
+				n.Tokens = l.Cap
+			}
+			p.Each = append(p.Each, n)
 		}
 	}
 	for _, l := range limits { // the smallest burst and the slowest refill: on the safe side of each
