@@ -129,44 +129,46 @@ func TestListsThatCross(t *testing.T) {
 // nobody uses the larger one. What is leased beyond it goes back.
 func TestFurtherLimitIsChanged(t *testing.T) {
 	for _, a := range severalEach {
-		bubble(t, a.String(), func(t *testing.T) {
-			with := func(n int64) tiered.Policy {
-				return tiered.Policy{
-					Name: "api", Algorithm: a, Limit: tiered.PerDay(10_000).And(tiered.Per(n, 2*24*time.Hour)), Lease: tiered.Lease{Size: 20},
-					FailMode: tiered.FailClosed,
+		for _, first := range []int64{10_000, 400} { // without and with one that is the tightest
+			bubble(t, fmt.Sprint(a, first), func(t *testing.T) {
+				with := func(n int64) tiered.Policy {
+					return tiered.Policy{
+						Name: "api", Algorithm: a, Limit: tiered.PerDay(first).And(tiered.Per(n, 2*24*time.Hour)), Lease: tiered.Lease{Size: 20},
+						FailMode: tiered.FailClosed,
+					}
 				}
-			}
-			l := limiter(t, remote.NewMemory(), with(100), nil)
-			if a == tiered.SlidingWindow {
-				if got := spendAll(t, l, "raised"); got != 100 {
-					t.Errorf("%d of 100", got)
+				l := limiter(t, remote.NewMemory(), with(100), nil)
+				if a == tiered.SlidingWindow {
+					if got := spendAll(t, l, "raised"); got != 100 {
+						t.Errorf("%d of 100", got)
+					}
 				}
-			}
-			ok(t, l.SetPolicy(with(2000)))
-			if d := l.AllowN(ctx, "raised", 400); !d.Allowed {
-				t.Errorf("raised: %+v", d)
-			}
-			for range 300 {
-				l.Allow(ctx, "k")
-				time.Sleep(ms)
-			}
-			held := l.Stats().Leases.Held
-			if held == 0 {
-				t.Fatal("nothing is leased")
-			}
-			ok(t, l.SetPolicy(with(900)))
-			time.Sleep(time.Second)
-			if now := l.Stats().Leases.Held; now > 0 {
-				t.Errorf("%d of %d are still leased", now, held)
-			}
-			time.Sleep(12 * time.Second)
-			if d := l.Peek(ctx, "k"); d.LimitNumber != 2 || d.Burst != 900 || d.Remaining > 900 {
-				t.Errorf("lowered: %+v", d)
-			}
-			if got := spendAll(t, l, "k"); got > 900 || a == tiered.SlidingWindow && got > 600 {
-				t.Errorf("%d more are admitted", got)
-			}
-		})
+				ok(t, l.SetPolicy(with(2000)))
+				if d := l.AllowN(ctx, "raised", 250); !d.Allowed {
+					t.Errorf("raised: %+v", d)
+				}
+				for range 300 {
+					l.Allow(ctx, "k")
+					time.Sleep(ms)
+				}
+				held := l.Stats().Leases.Held
+				if held == 0 {
+					t.Fatal("nothing is leased")
+				}
+				ok(t, l.SetPolicy(with(900)))
+				time.Sleep(20 * ms)
+				if now := l.Stats().Leases.Held; now > 0 {
+					t.Errorf("%d of %d are still leased", now, held)
+				}
+				time.Sleep(12 * time.Second)
+				if d := l.Peek(ctx, "k"); first > 900 && (d.LimitNumber != 2 || d.Burst != 900) || d.Remaining > 900 {
+					t.Errorf("lowered: %+v", d)
+				}
+				if got := spendAll(t, l, "k"); got > 900 || a == tiered.SlidingWindow && got > 600 {
+					t.Errorf("%d more are admitted", got)
+				}
+			})
+		}
 	}
 }
 

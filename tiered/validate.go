@@ -28,7 +28,7 @@ func (p Policy) Validate() error {
 		f.all = append(f.all, err)
 	}
 	limited := err == nil && p.Limit.rule() == local.ByLimit // an invalid limit has no quarter
-	quarter := (p.Limit.Each()[0].burst() + 3) / 4 // a smaller one of several reduces it, as one of a key does
+	quarter := (p.Limit.Each()[0].burst() + 3) / 4           // a smaller one of several reduces it, as one of a key does
 	if p.Lease.Size < NoLease || limited && p.PerKey == nil && len(p.Plans) == 0 && p.Lease.Size > quarter {
 		f.bad("Lease.Size", p.Lease.Size,
 			fmt.Sprintf("must be 0 (follow demand), NoLease, or 1 to a quarter of the burst, here %d", quarter))

@@ -183,7 +183,6 @@ func TestMistakes(t *testing.T) {
 	}
 	plans := testgroup.NewLimiter(t, g, tiered.Policy{Name: "plans", Limit: tiered.PerDay(1), Plans: map[string]tiered.Limit{"pro": tiered.PerDay(9)}})
 	cost := func(context.Context, grpclimit.Call, grpclimit.End) int64 { return 1 }
-	carries := func(context.Context, grpclimit.Call) tiered.Limit { return tiered.Limit{} }
 	plan := func(context.Context, grpclimit.Call) string { return "" }
 	for _, c := range []struct {
 		rules  []grpclimit.Rule

@@ -78,6 +78,7 @@ var mistakes = []struct{ good, bad, want string }{
 	{"40/min and 1000/h", "40/min and 7", `7:7: policies[1].limit: limit "40/min and 7": "7" at position 12 must be tokens per period`},
 	{"40/min and 1000/h", "40/min and", `7:7: policies[1].limit: limit "40/min and": "" at position 11 must be tokens per period`},
 	{"40/min and 1000/h", "40/min and unlimited", `7:7: policies[1].limit: limit "40/min and unlimited": "unlimited" at position 12 must be tokens per period`},
+	{"pro: 1000/min", "pro: 9/min and 9/h", `22:18: policies[3]: Policy.Plans["pro"] is 2 limits: must be 1 limit, as Limit is, because the buckets in Redis count`},
 	{"40/min and 1000/h", "40/min and 1000/min", "7:7: policies[1]: Policy.Limit.Also[0].Per is 1m0s: must differ from that of Limit"},
 	{"algorithm: token bucket", "algorithm: gcra", `8:16: policies[1].algorithm: is "gcra": must be one of`},
 	{"fail_mode: local", "fail_mode: maybe", `9:16: policies[1].fail_mode: is "maybe": must be one of closed, local,`},
