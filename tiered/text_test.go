@@ -1,7 +1,10 @@
 package tiered_test
 
 import (
+	"bytes"
+	"encoding/gob"
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -117,6 +120,15 @@ func TestTexts(t *testing.T) {
 	ok(t, json.Unmarshal(text, &got))
 	if again, _ := json.Marshal(got); string(again) != golden {
 		t.Errorf("read as %+v", got)
+	}
+	var b bytes.Buffer
+	sent := map[string]tiered.Limit{
+		"none": {}, "several": tiered.PerSecond(10).And(tiered.PerHour(1000).WithBurst(7)), "month": tiered.PerMonth(5).In("Asia/Tokyo").From(17),
+	}
+	var came map[string]tiered.Limit
+	ok(t, gob.NewEncoder(&b).Encode(sent))
+	if ok(t, gob.NewDecoder(&b).Decode(&came)); !maps.Equal(came, sent) {
+		t.Errorf("%v, want %v", came, sent)
 	}
 	for _, broken := range []string{`{"Limit":"5"}`, `{"Mode":"open"}`, `{"Plans":{"free":"0/s"}}`} {
 		if err := json.Unmarshal([]byte(broken), &got); err == nil {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/json"
 	"math"
 	"time"
 	"unique"
@@ -27,6 +28,30 @@ type Further struct{ all unique.Handle[further] }
 type further struct {
 	n     int // also of more than there may be
 	alone [lua.MostLimits - 1]alone
+}
+
+// MarshalBinary lets gob send a limit, which it does field by field.
+func (f Further) MarshalBinary() ([]byte, error) {
+	if f == (Further{}) {
+		return nil, nil
+	}
+	all := f.all.Value()
+	return json.Marshal(all.alone[:min(all.n, len(all.alone))])
+}
+
+// UnmarshalBinary reads what MarshalBinary writes.
+func (f *Further) UnmarshalBinary(b []byte) error {
+	if *f = (Further{}); len(b) == 0 {
+		return nil
+	}
+	var all []alone
+	if err := json.Unmarshal(b, &all); err != nil {
+		return err
+	}
+	sent := further{n: len(all)}
+	copy(sent.alone[:], all)
+	f.all = unique.Make(sent)
+	return nil
 }
 
 // alone is a Limit without further ones.
