@@ -74,8 +74,8 @@ func TestPolicyIsValidated(t *testing.T) {
 		{tiered.Policy{Limit: minute, Algorithm: 9}, words{"Policy.Algorithm is algorithm 9: must be"}},
 		{tiered.Policy{Limit: minute, Calendar: true}, words{"Policy.Calendar is true: only a FixedWindow has it, and Algorithm is token bucket"}},
 		{tiered.Policy{Limit: precise(minute, second)}, words{"Policy.Limit.Precision is 1s: only a SlidingWindow has it"}},
-		{tiered.Policy{Limit: minute.And(tiered.PerHour(1)), Algorithm: tiered.FixedWindow}, words{"Policy.Limit.Also is 1 limits: only a TokenBucket or"}},
-		{tiered.Policy{Limit: minute.And(tiered.PerHour(1)), Algorithm: tiered.SlidingLog}, words{"Policy.Limit.Also is 1 limits"}},
+		{tiered.Policy{Limit: minute.And(tiered.PerHour(1)), Algorithm: tiered.FixedWindow}, words{"Policy.Limit.Also is 1 limit: only a TokenBucket or"}},
+		{tiered.Policy{Limit: minute.And(tiered.PerHour(1)), Algorithm: tiered.SlidingLog}, words{"Policy.Limit.Also is 1 limit"}},
 		{tiered.Policy{Limit: minute.And(tiered.PerMinute(1))}, words{"Policy.Limit.Also[0].Per is 1m0s: must differ from that of Limit"}},
 		{ // their blocks are the same, and as many
 			tiered.Policy{Limit: minute.And(precise(tiered.Per(9, time.Minute-time.Microsecond), second)), Algorithm: tiered.SlidingWindow},

@@ -111,7 +111,7 @@ func (p Policy) validateMaxDebt(f *faults) {
 func (l Limit) validateFor(a Algorithm, field string, f *faults) {
 	each := l.Each()
 	if n := len(each) - 1; n > 0 && !lua.Algorithm(a).BySeveral().Has(lua.Several) {
-		f.bad(field+".Also", fmt.Sprintf("%d limits", n), a.only(lua.Several))
+		f.bad(field+".Also", limitsOf(n), a.only(lua.Several))
 	}
 	for i, l := range each {
 		l.validateOne(a, limitField(field, i), f)
@@ -258,6 +258,9 @@ func (p Policy) validateBeside(l Limit, field string, f *faults) {
 	}
 	each, of := l.Each(), p.Limit.Each()
 	if len(each) != len(of) {
+		if len(of) == 1 && !lua.Algorithm(p.Algorithm).BySeveral().Has(lua.Several) { // that is reported elsewhere
+			return
+		}
 		f.bad(field, numberOf(l), fmt.Sprintf("must be %s, as Limit is, because the buckets in Redis count by them", numberOf(p.Limit)))
 		return
 	}
@@ -278,11 +281,14 @@ func (p Policy) validateBeside(l Limit, field string, f *faults) {
 }
 
 // numberOf says how many limits l is.
-func numberOf(l Limit) string {
-	if n := engine.Limit(l).Len(); n > 1 {
-		return fmt.Sprintf("%d limits", n)
+func numberOf(l Limit) string { return limitsOf(engine.Limit(l).Len()) }
+
+// limitsOf says so many limits.
+func limitsOf(n int) string {
+	if n == 1 {
+		return "1 limit"
 	}
-	return "1 limit"
+	return fmt.Sprintf("%d limits", n)
 }
 
 // largest returns the limit with the largest burst of those that requests may have, Limit and
