@@ -154,7 +154,7 @@ gateway: ## tieredd under a real Envoy Gateway, which it builds once into the us
 # All of the benchmarks run ROUNDS times, one round after the other.
 ROUNDS ?= 5
 
-bench: ## beside the peers: writes docs/bench, and from it docs/internals/performance.md and docs/figures.md: five minutes
+bench: ## beside the peers: writes docs/bench, and from it docs/internals/performance.md: five minutes
 	@$(REDIS)
 	cd benchmarks && go run ./cmd/bench -rounds $(ROUNDS)
 

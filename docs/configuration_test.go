@@ -29,10 +29,6 @@ func fromFile(store remote.Store, api http.Handler) (*tiered.Group, http.Handler
 // The page's file is a file, and its code compiles.
 func TestConfigurationPage(t *testing.T) {
 	whole, exceptions, _ := strings.Cut(read(t, "configuration.md"), "## Exceptions for addresses")
-	whole, orElse, _ := strings.Cut(whole, "## By key, or else by address")
-	if c, err := policyfile.Parse("configuration.md", []byte(block(t, orElse, "yaml"))); err != nil || len(c.HTTP[0].Limits) != 3 {
-		t.Errorf("%v, %v", c, err)
-	}
 	f := fatal.Get(policyfile.Parse("configuration.md", []byte(block(t, whole, "yaml"))))(t)
 	e, err := policyfile.Parse("configuration.md", []byte(block(t, exceptions, "yaml")))
 	if err != nil || len(e.HTTP[0].Ranges) != 4 {

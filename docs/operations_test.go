@@ -107,8 +107,8 @@ func TestOperationsNamesWhatThereIs(t *testing.T) {
 			}
 		}
 	}
-	if len(runs) < 2 {
-		t.Errorf("only %d runs of tiersim: the pattern is wrong", len(runs))
+	if len(runs) == 0 {
+		t.Error("no run of tiersim: the pattern is wrong")
 	}
 }
 

@@ -1,30 +1,42 @@
 --[[ at_once: counts the places that processes have of keys, and grants more while some are free.
 
-A key has so many places, and each request that runs has some of them. A process states how many it has: those of its
-running requests and those that it keeps spare. A statement is whole and has a number, so it counts once whatever
-happens to messages. What a process states counts, even beyond the places: its requests run. Only grants are refused.
+A key has so many places, and each request that runs has some of them. A process states how many it
+has: those of its running requests and those that it keeps spare. A statement is whole and has a
+number, so it counts once whatever happens to messages. What a process states counts, even if there
+are not so many places, because its requests run. Only grants are refused.
 
-KEYS[k]  a hash that only this script writes; all keys of a call are in one slot. They do not change each other
-  v  format mark 'ao1'      l  places by the last call that could be granted some      g  server time of the last grant
-  p<process id>  seq|held|stop|life|wait|from: the last call, the places that the process may use, the server time at
-                 which the record ends, how long it lasts, until when the process waits for a place, and since when
-                 there is a record without a gap
+KEYS[k]  a hash that only this script writes; all keys of a call are in one slot. They do not change
+         each other
+  v  format mark 'ao1'
+  l  places, as the last call said that could be granted some
+  g  server time of the last grant
+  p<process id>  seq|held|stop|life|wait|from: the last call, the places that the process may use,
+                 the server time at which the record ends, how long it lasts, until when the process
+                 waits for a place, and since when there is a record without a gap
 
 ARGV  whole numbers 0 .. 2^53-1; times in microseconds
-  1 process id, not empty      2 now   0 reads TIME; anything else is for tests
+  1 process id, not empty
+  2 now   0 reads TIME; anything else is for tests
   and for each key  8(k-1) +
-  3 places  1 .. 2^20           4 seq   higher with every call of a process; 0 only looks, and writes nothing
-  5 hold  places that it has until it accepts the reply; it uses no others     6 want  places that it asks for
-  7 need  <= want: fewer are of no use and are not granted      8 life  1 .. 2^50: a silent process counts for so long
-  9 since  server time in the last accepted reply, 0 unknown   10 wait  how long it waits from now on, if it gets none
+  3 places  1 .. 2^20
+  4 seq   higher with every call of a process; 0 only looks, and writes nothing
+  5 hold  places that it has until it accepts the reply; it uses no others
+  6 want  places that it asks for
+  7 need  <= want: fewer are of no use and are not granted
+  8 life  1 .. 2^50: a silent process counts for so long
+  9 since  server time in the last accepted reply, 0 unknown
+ 10 wait  how long it waits from now on, if it gets none
 Reply  for each key {code, grant, held, share, flags, now}
-  code   0 done   3 stale: a call of this process with this seq or a higher one was executed   4 not a hash of ours
-         5 ours, but damaged; 3, 4 and 5 write nothing, and the other numbers but now are 0
-  grant  further places, from the acceptance of the reply on; 0, or need .. want
-  held   places of all processes after this call    share  what the caller should have at most; places if nobody waits
-  flags  added up: 1 places went to others in a gap of the caller's record after since, or may have, because the key has
-         expired   2 others have another number of places
-Errors   RLARG argument n: nothing is written. Other errors are Redis' own; some keys may have been written
+  code   0 done   3 stale: a call of this process with this seq or a higher one was executed
+         4 not a hash of ours   5 ours, but damaged; 3, 4 and 5 write nothing, and the other numbers
+         but now are 0
+  grant  further places, once the reply is accepted; 0, or need .. want
+  held   places of all processes after this call
+  share  what the caller should have at most; places if nobody waits
+  flags  added up: 1 the caller's record had a gap after since, and places went to others then. Or
+         they may have, because the key has expired   2 others have another number of places
+Errors   RLARG argument n: nothing is written. Other errors are Redis' own; some keys may have been
+         written
 
 The work is O(processes) per key. A key expires one life after its last record.
 ]]
@@ -87,8 +99,9 @@ local function one(key, places, seq, hold, want, need, life, since, wait)
   -- A key that has expired knows of nobody: places may have gone to others since.
   if #stored == 0 and since > 0 and now - since > life then given = now end
 
-  -- 3. Who was silent for a life has lost its places. A record that would last longer than its life was written before
-  -- the clock was set back: it lasts for a life from the first call that sees that.
+  -- 3. A process that was silent for a life has lost its places. A record that would last longer
+  -- than its life was written before the clock was set back. It lasts for a life from the first
+  -- call that sees that.
   local mine, own, others, parties, last = 'p' .. id, nil, 0, 1, now
   for name, r in pairs(records) do
     if max(r.stop, r.wait) > now + r.life then
@@ -106,10 +119,11 @@ local function one(key, places, seq, hold, want, need, life, since, wait)
       if r.held > 0 or r.wait > now then parties = parties + 1 end
     end
   end
-  -- An older call must not undo what a newer one said. The record of a process that has given all back stays for that.
+  -- An older call must not undo what a newer one said. So the record of a process stays even if it
+  -- has given all back.
   if seq > 0 and own and own.seq >= seq then return STALE, 0, 0, 0, 0 end
 
-  -- 4. Somebody who waits with less than an even part keeps others from getting more than theirs.
+  -- 4. While a process waits with less than an even part, no other gets more than an even part.
   local share = places
   for name, r in pairs(records) do
     if name ~= mine and r.wait > now and r.held < places / parties then share = floor(places / parties) end

@@ -1,63 +1,86 @@
---[[ call: the beginning of all scripts: one set of arguments, one set of rules and one clock. Only the short ways come before it.
-Like lease.lua it has places for parts of the scripts: rules are those of the script alone, and nothing is what its reply has besides
-the first ten numbers if nothing was done.
+--[[ call: the beginning of all scripts: one set of arguments, one set of rules and one clock. Only
+the short ways come before it. Like lease.lua it has places for parts of the scripts: rules are the
+script's own, and nothing is what its reply has besides the first ten numbers if nothing was done.
 
 ARGV  whole numbers 0 .. 2^53-1 except 4; times in microseconds
-   1 want      asked for, clamped to the least cap           2 min       grant no fewer, <= want (0 counts as 1)
-   3 ttl       of a lease, 1 .. 2^50                         4 lease id  '' takes directly: 5-10 and 21 must be 0 then
-   5 seq       higher with every call of a lease id, or 0 for a dry run    6 ack       highest seq whose reply was accepted, < seq
-   7 hold      unspent tokens the caller keeps, <= 2^40      8 ret       leased tokens given back; needs hold = 0
+   1 want      asked for; at most the least cap is granted
+   2 min       grant no fewer, <= want (0 counts as 1)
+   3 ttl       of a lease, 1 .. 2^50
+   4 lease id  '' takes directly: 5-10 and 21 must be 0 then
+   5 seq       higher with every call of a lease id, or 0 for a dry run
+   6 ack       highest seq whose reply was accepted, < seq
+   7 hold      unspent tokens the caller keeps, <= 2^40
+   8 ret       leased tokens given back; needs hold = 0
    9 refund    admitted, then not used; only under a deadline <= now + ttl
-  10 debt      admitted without the key                     11 deadline  from this server time on do nothing; 0 none
-  12 epoch     as last seen, 0 unknown                      13 now       0 reads TIME; anything else is for tests
-  14 maxback   longest step back that is waited out         15 owed      part of the debt charged in any case, <= debt
-  16 seen      overflow when the debt was last 0            17 fleet     processes that share the key, >= 1
-  18 at        stamp of what is refunded or settled         19 to        the cost that the entry of that stamp gets; where there are
-     leases, 1 for a call that settles and takes directly: its grant counts at once, is in no lease and is never undone
+  10 debt      admitted without the key
+  11 deadline  from this server time on do nothing; 0 none
+  12 epoch     as last seen, 0 unknown
+  13 now       0 reads TIME; anything else is for tests
+  14 maxback   longest step back that is waited out
+  15 owed      part of the debt that is charged in any case, <= debt
+  16 seen      overflow when the debt was last 0
+  17 fleet     processes that share the key, >= 1
+  18 at        stamp of what is refunded or settled
+  19 to        the cost that the entry of that stamp gets. Where there are leases, 1 means that the
+               call settles and takes directly: its grant counts at once, is in no lease and is
+               never undone
   20 since     server time of the admissions that debt is for, needed with it
   21 reset     server time: forget what was counted by then (0 nothing)
-  22 ...       1 to 8 limits of three numbers: cap (1 .. 2^40), period (1 .. 2^52) and one that the script names
-  last         maxdebt: how far below zero a level may go if that is more than its cap, <= 2^40; left out if 0. Only token
-               buckets use it
-A direct take by at most five limits has a short form of 9 to 22: 1-3, deadline, epoch, now, the limits and maxdebt. In
-the long form that is 4 '', 14 one second, 17 one and the rest 0. Errors number the arguments of the long form,
-whichever was sent.
+  22 ...       1 to 8 limits of three numbers: cap (1 .. 2^40), period (1 .. 2^52) and one that the
+               script names
+  last         maxdebt: how far below zero a level may go if that is more than its cap, <= 2^40;
+               left out if 0. Only token buckets use it
+A direct take by at most five limits has a short form of 9 to 22: 1-3, deadline, epoch, now, the
+limits and maxdebt. In the long form that is 4 '', 14 one second, 17 one and the rest 0. Errors
+number the arguments of the long form, whichever was sent.
 
-A dry run (seq 0 with a lease id) is answered as the call would be, but with what is there before its grant. It writes
-nothing.
+A dry run (seq 0 with a lease id) is answered as the call would be, but with what is there before
+its grant. It writes nothing.
 
-Reply  {code, grant, level, retry, active, ttl left, now, epoch, flags, overflow, which, reset, stamp}; of a single token bucket the
-first ten
-  code   0 granted   1 denied   2 replay of this seq, same grant   3 stale, ignore it   4 never, min > cap   5 late, nothing done
-  level  of the tightest limit, whole tokens                       active  leases that hold or want tokens
-  retry  until min tokens may be there, -1 never; sooner if others hold tokens that may come back. Of a lease of a window or of
-         several buckets that took the last token and is smaller than asked for, it is for the next one
-  flags  added up: 1 there was no key   2 a step back of the clock was believed   4 the caller held more than was recorded
-         8 the caller knew another epoch   16 ack is not on record: writes were lost, the lease is over or the caller began anew
-         (then its ack is seq - 1)   32 a refund, a reset or the settling of an entry was asked for and not done: each script says
-         why that may be   64 a larger limit than the caller's governs a token bucket
-         32 of a replay tells what its first execution did, as the record tells it: that may be wrong if the server's clock was set
-         back since, or was waited for then
-         128 of a dry run: the call would tell what was spent or is owed, or change what governs. Without that the key does not have
-         its tokens when retry says
+Reply  {code, grant, level, retry, active, ttl left, now, epoch, flags, overflow, which, reset,
+stamp}; of a single token bucket the first ten
+  code   0 granted   1 denied   2 replay of this seq, same grant   3 stale, ignore it
+         4 never, min > cap   5 late, nothing done
+  level  of the tightest limit, whole tokens
+  retry  until min tokens may be there, -1 never; sooner if others hold tokens that may come back. A
+         lease of a window or of several buckets may take the last token and still be smaller than
+         asked for. Then retry is for the next token
+  active leases that hold or want tokens
+  flags  added up:
+           1 there was no key
+           2 a step back of the clock was believed
+           4 the caller held more than was recorded
+           8 the caller knew another epoch
+          16 ack is not on record: writes were lost, the lease is over or the caller began anew
+             (then its ack is seq - 1)
+          32 a refund, a reset or the settling of an entry was asked for and not done: each script
+             says why that may be. A replay repeats what the record says of the first execution.
+             That may be wrong if the server's clock was set back since, or was waited for then
+          64 a larger limit than the caller's governs a token bucket
+         128 of a dry run: the call would tell what was spent or is owed, or change what governs. If
+             it is not made, the key does not have its tokens when retry says
   which  the limit, from 1, that makes a refused caller wait longest, else the tightest
-  reset  until everything that counts has left; an upper bound       stamp  the instant, on the key's clock, of this call
-  and of token buckets, if it is not 0, forgiven: tokens of the debt that were not charged, because the level is as low as it may go;
-  0 in a replay. With flag 64 of a single token bucket, 0 too, and the terms that govern: cap, tokens, period
+  reset  until everything that counts has left; an upper bound
+  stamp  the instant, on the key's clock, of this call
+  and of token buckets, if it is not 0, forgiven: tokens of the debt that were not charged, because
+  the level is as low as it may go; 0 in a replay. A single token bucket with flag 64 adds forgiven,
+  also if it is 0, and the terms that govern: cap, tokens, period
 Errors  nothing is written, and no text of the caller is repeated
   RLARG argument n      not a whole number in range, or against its rule
-  RLFOREIGN key         a key that is not ours             WRONGTYPE ...  of another type
+  RLFOREIGN key         a key that is not ours
+  WRONGTYPE ...         a key of another type
   RLCORRUPT field|lease ours, but damaged
 ]]
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local call, format, tonumber = redis.call, string.format, tonumber
 local WHOLE = 2 ^ 53                 -- from here on doubles skip whole numbers
-local MOST, LONGEST, LONGEST_PERIOD = 2 ^ 40, 2 ^ 50, 2 ^ 52 -- tokens; microseconds of a lease, and of a limit
-local LONGEST_TTL_MS = 2 ^ 43 -- 279 years are for ever; Go clients and miniredis count it in 63 bits of nanoseconds
+local MOST, LONGEST, LONGEST_PERIOD = 2 ^ 40, 2 ^ 50, 2 ^ 52 -- tokens; µs of a lease, and of a limit
+-- 279 years are for ever. Go clients and miniredis count them in 63 bits of nanoseconds.
+local LONGEST_TTL_MS = 2 ^ 43
 local SECOND = 1000000
 local BEFORE_LIMITS, MOST_LIMITS = 21, 8
-local SHORT, BEFORE_SHORT_LIMITS = 22, 6 -- the most arguments of the short form, and those before its limits
+local SHORT, BEFORE_SHORT_LIMITS = 22, 6 -- most arguments of the short form; those before its limits
 local GRANTED, DENIED, REPLAY, STALE, NEVER, LATE = 0, 1, 2, 3, 4, 5
 local CREATED, STEPPED_BACK, ADOPTED, OTHER_EPOCH, UNRECORDED, UNAPPLIED, NEWS = 1, 2, 4, 8, 16, 32, 128
 
@@ -96,7 +119,8 @@ local dry = leased and seq == 0
 local limits = (given - BEFORE_LIMITS) / 3
 local tightest_cap = WHOLE
 
--- ret beside a hold, sent again, would turn tokens spent meanwhile into returned ones.
+-- ret is refused beside a hold: if such a call were sent again, tokens that were spent meanwhile
+-- would come back.
 local broken = least > want and 2 or (ttl < 1 or ttl > LONGEST) and 3 or leased and seq > 0 and ack >= seq and 6
   or hold > (leased and MOST or 0) and 7 or ret > 0 and (hold > 0 or not leased) and 8
   or not leased and (refund > 0 and 9 or debt > 0 and 10) or owed > debt and 15 or fleet < 1 and 17
@@ -115,7 +139,7 @@ end
 if broken then return refuse(broken) end
 --@ rules
 
--- A call that is late, or that no limit can ever grant.
+-- The call may be late, or no limit may ever grant it.
 if server == 0 then
   local time = call('TIME')
   server = time[1] * SECOND + time[2]

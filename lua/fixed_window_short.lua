@@ -1,8 +1,9 @@
---[[ fixed_window_short: the short way of fixed_window.lua. algorithm.go puts it first, before call.lua.
+--[[ fixed_window_short: the short way of fixed_window.lua. algorithm.go puts it before call.lua.
 
-It is for a direct take in the short form that is granted by a window that never lent. It takes the steps of the long way
-without what is 0 then, in half of the time. It refuses nothing: anything else is left to the long way (break), with nothing
-written. Only Redis' own functions are called and none is made: that would cost more than it saves.
+It is for a direct take in the short form that is granted by a window that never lent. It takes the
+steps of the long way, but leaves out what is 0 then, in half of the time. It refuses nothing: it
+leaves anything else to the long way (break), and has written nothing then. It calls Redis' own
+functions only, and makes none, because that would cost more than it saves.
 ]]
 if #ARGV == 9 then
   repeat

@@ -1,42 +1,48 @@
---[[ lease: the lease protocol, once for all scripts that lend: what a repeated call is answered, when a lease is over, what a
-caller settles, how much it is granted, when others may give back, and what is written. What a key counts, and when, is in the
-scripts. Each is a list of parts, and template.go puts a part into the place that has its name ("--@ name"), here or in call.lua. A
-part that a script does not have is empty. No part is a function, because making one costs Redis up to a microsecond at each call.
-internal/model/lease.go has the same steps and parts in Go.
+--[[ lease: the lease protocol, once for all scripts that lend. It says what a repeated call is
+answered, when a lease is over, what a caller settles, how much it is granted, when others may give
+back, and what is written. How a key counts is in the scripts, each of which is a list of parts.
+template.go puts a part into the place that has its name ("--@ name"), here or in call.lua. A part
+that a script does not have is empty. No part is a function, because making one costs Redis up to a
+microsecond at each call. internal/model/lease.go has the same steps and parts in Go.
 
 Fields of a key that lent:
-  o  escrow: tokens that leases hold     w  sum of the leases' wants     a  leases that hold or want tokens
+  o  escrow: tokens that leases hold     w  sum of the leases' wants     a  leases that hold or want
   g  next sweep, 0 none                  e  end of the latest lease
-  p<lease id>  seq|grant|out|want|end|debt charged, kept to its end. What a single token bucket refused counts
-     as a want of one. If it charged a debt, its holder may not have heard of that and report it again. So it is kept for longer,
-     without the tokens and the want: for as long as the debt may count
+  p<lease id>  seq|grant|out|want|end|debt charged, kept until its end. If a single token bucket
+     refused a want, it counts as one token. If a record charged a debt, its holder may not have
+     heard of that, and may report the debt again. So the record is kept for longer, without its
+     tokens and its want, for as long as the debt may count
 
 Parts:
   load       reads the key and brings it to now, but for what depends on the caller. It sets
                exists, born, last, behind, overflow, flags, now
-               lends     a lease was granted once. Then these are stored: escrow, wants, active, sweep, latest, and record, of the
-                         caller
-               stop      when a lease granted now ends            promise  no repeated reply promises a lease beyond it
+               lends     a lease was granted once. Then these are stored: escrow, wants, active,
+                         sweep, latest, and record, which is the caller's
+               stop      when a lease granted now ends
+               promise   no repeated reply promises a lease beyond it
                stepped   a large step back of the clock was believed
-               changed   other limits govern than before          expiring what the caller goes by was about to be forgotten, or
-                         is new
+               changed   other limits govern than before
+               expiring  what the caller goes by is new, or was about to be forgotten
                keeps     records of ended leases stay, because what they hold may come back
-               forgets   the call is a reset that counts, so what ended leases of others held is forgotten
+               forgets   the call is a reset that counts. So what ended leases of others held is
+                         forgotten
                rated     the level alone tells when the next token comes
-  remember   sets memory, the microseconds after its end for which the record of a lease that charged a debt is kept. It is not
-             asked for if keeps is set
+  remember   sets memory: for so many microseconds after its end the record of a lease that charged
+             a debt is kept. It is not asked for if keeps is set
   look       brings the count to now, for a repeated reply
   refill     the same after the sweep, for a call that is executed
   take_back  back tokens of the caller's lease were not spent and will not be
-  carry      hold stays out. The lease had out tokens left, and ended at r_end. If hold is less, the rest was spent. If it is more,
-             what is beyond was never lent, or its record is lost: it is counted now
-  charge     counts the debt beyond charged, which it raises, the refund and the reset
+  carry      hold stays out. The lease had out tokens left, and ended at r_end. If hold is less, the
+             rest was spent. If hold is more, the difference was never lent, or its record is lost:
+             it is counted now
+  charge     counts the refund, the reset, and the debt beyond charged, which it raises
   refunds    clears takes if the key does not take the refund at an instant
   level      sets avail, the tokens that are there, and tightest, the limit with the fewest
   lend       counts the grant
-  retry      sets after, the microseconds until least tokens may be there, or -1 for never, and longest, the limit that takes
-             longest. Clears sooner if it does not matter when others give back
-  store      puts the fields of the count, and sets keep, the ms for which the key lives
+  retry      sets after, the microseconds until least tokens may be there, or -1 for never, and
+             longest, the limit that takes longest. It clears sooner if it does not matter when
+             others give back
+  store      puts the fields of the count, and sets keep: the key lives for so many ms
   clear      sets clear, the microseconds until nothing counts
   tail       what the reply says besides the first ten numbers
 ]]
@@ -46,7 +52,8 @@ local RECORD = 112 -- p, the first byte of the fields that hold records
 local borrows = leased and to == 0
 local once = deadline > 0 and deadline <= server + ttl -- the record that knows seq outlives every copy of this call
 
--- What is written at the end: fields and values, and the fields to delete. Nothing is written if a part found a damaged field.
+-- What is written at the end: fields and values, and the fields to delete. Nothing is written if a
+-- part found a damaged field.
 local set, gone, damaged = {}, {}, false
 local function put(field, value)
   set[#set + 1] = field
@@ -67,7 +74,8 @@ local code, grant, after, left, which, charged = GRANTED, 0, 0, 0, nil, 0
 local avail, tightest, waits, swept, news
 local kept -- records of ended leases that are written anew
 
--- 1. The network repeats and reorders: an executed call gets its reply again, an older one is ignored.
+-- 1. The network repeats and reorders calls: one that was executed gets its reply again, and an
+-- older one is ignored.
 local repeats, instant = false, now
 local r_seq, r_grant, r_out, r_want, r_end, r_debt = nil, 0, 0, 0, now, 0
 if leased and record then
@@ -85,8 +93,8 @@ if repeats then
     grant, waits = r_grant, r_grant == 0 and want > 0
   end
 else
-  -- 2. Sweep: what ended leases held counts as spent, or comes back when their holder calls. All records are read before any is
-  -- deleted.
+  -- 2. Sweep: what ended leases held counts as spent, or comes back when their holder calls. All
+  -- records are read before any is deleted.
   local escrow_then, last_ended, alive = escrow, 0, 0
   swept = sweep > 0 and now >= sweep or forgets and lends
   if swept then
@@ -128,10 +136,12 @@ else
   end
   --@ refill
 
-  -- 3. Settle. A grant whose reply was not accepted is undone. What the caller no longer holds was spent. What it holds beyond its
-  -- record is counted: the key was lost, or the lease is over. A debt whose reply was not accepted is reported again, and counts
-  -- as charged. It is never undone: unlike a grant it kept no room free. The refill since may have paid it and others may have
-  -- taken that, so undoing it would create tokens. From here on escrow includes the hold.
+  -- 3. Settle. A grant whose reply was not accepted is undone. What the caller no longer holds was
+  -- spent. If it holds more than its record says, the key was lost or the lease is over, and the
+  -- difference is counted. A debt whose reply was not accepted is reported again, and counts as
+  -- charged. It is never undone. A grant keeps room free, but a debt does not: the refill since may
+  -- have paid it, and others may have taken those tokens. So undoing it would create tokens. From
+  -- here on escrow includes the hold.
   local out = 0
   if r_seq then
     escrow, wants, out = escrow - r_out, wants - r_want, r_out
@@ -154,8 +164,9 @@ else
   escrow = escrow + hold
   --@ charge
 
-  -- 4. Grant all that the caller wants, or one and a half times its part of what all leases want, if there is so much. With its
-  -- part alone more tokens would stay here, and overflow, for processes that do not ask now.
+  -- 4. Grant all that the caller wants, or one and a half times its part of what all leases want,
+  -- if there is so much. If it got its part alone, tokens would stay here for processes that do not
+  -- ask now, and overflow.
   --@ level
   if want > 0 and avail >= least then
     grant = min(max(floor(1.5 * avail * want / (wants + want)), least), want, avail)
@@ -171,16 +182,17 @@ else
   end
 end
 
--- A refund and a reset count once, because every copy of this call is dead before the record that knows its seq is over.
+-- A refund and a reset count once, because the record that knows this call's seq outlives every
+-- copy of the call.
 if refund + reset > 0 and code ~= STALE then
   local takes = true
   --@ refunds
   if reset > 0 and not once or refund > 0 and not (once and takes) then flags = flags + UNAPPLIED end
 end
 
--- 5. When there may be tokens, sooner if others hold some. A holder that lives calls a quarter of its lease's life before the lease
--- ends at the latest, and gives back what it does not use. One that is dead does not: that time passes, then the end, and then
--- nothing is out in live leases.
+-- 5. When there may be tokens, sooner if others hold some. A holder that lives calls before the
+-- last quarter of its lease's life, and gives back what it does not use. A dead one does not. Then
+-- that time passes, and at the end of the lease its tokens are no longer out.
 if waits then
   local sooner, longest = true, nil
   --@ retry
@@ -204,15 +216,17 @@ end
 if damaged then return corrupt('field') end
 if dry and (changed or news) then flags = flags + NEWS end
 
--- 6. Write: deletions, then one HSET, then PEXPIRE. An interrupted run leaves the escrow too high, never too low. Redis refuses a
--- command that needs memory (OOM) only while a run has written nothing. So an HSET that changes nothing comes before the
--- deletions. Without it a full Redis would execute the calls that sweep, and refuse all others.
+-- 6. Write: deletions, then one HSET, then PEXPIRE. An interrupted run leaves the escrow too high,
+-- never too low. Redis refuses a command that needs memory (OOM) only while a run has written
+-- nothing. So an HSET that changes nothing comes before the deletions. Without it a full Redis
+-- would execute the calls that sweep, and refuse all others.
 if not (repeats or dry) and (leased or changed or not peek and (grant > 0 or swept or stepped or expiring)) then
   local keep
   if leased then
     local lent, wish = 0, 0
-    -- A want that a single token bucket refused counts as one token. Who still has it asks again. If nobody has, no call says so,
-    -- and until the record ends tokens would stay here for it, and overflow, that others want.
+    -- A want that a single token bucket refused counts as one token. A process that still wants
+    -- tokens asks again, but no call says that it wants none any more. So with the whole want
+    -- tokens would stay here until the record ends, and overflow, although others want them.
     if borrows then lent, wish = grant, rated and grant == 0 and min(want, 1) or want end
     left, latest, escrow, wants = stop - now, max(latest, stop), escrow + lent, wants + wish
     if hold + lent + wish > 0 then active = active + 1 end

@@ -1,30 +1,38 @@
 --[[ presence: which processes share the buckets of this node, and which of them have a policy.
 
 KEYS[1]  a sorted set. Its members are of four kinds, which their scores tell apart:
-         p<id>            a process; score: the server time in microseconds at which it was last here, >= 0
-         a<n>:<id><what>  what the process announces, if it does; n is the length of the id; score: a number that the
-                          id hashes to, by which the member is found, <= -2^48
-         n, l, s, b ...   a count of the processes that announce something: see counts; score: minus the count
-         f<e><name>       since when e eighths of a policy were in use, and t<e><name>, until when at least; score:
-                          minus the seconds since 1970, below -2^40
-ARGV     1 process id, not empty   2 ttl, microseconds, 1 .. 2^53-1: how long a silent process counts; 0 leaves at
-once
+         p<id>            a process; score: the server time in microseconds at which it was last
+                          here, >= 0
+         a<n>:<id><what>  what the process announces, if it does; n is the length of the id;
+                          score: a number that the id hashes to, by which the member is found,
+                          <= -2^48
+         n, l, s, b ...   a count of the processes that announce something: see counts; score: minus
+                          the count
+         f<e><name>       since when e eighths of a policy were in use, and t<e><name>, until when
+                          at least; score: minus the seconds since 1970, below -2^40
+ARGV     1 process id, not empty
+         2 ttl, microseconds, 1 .. 2^53-1: how long a silent process counts; 0 leaves at once
          3 now, 0 reads TIME; anything else is for tests
-         4 what the process announces: 16 hex digits that stand for its service, and for each of its policies, at most
-         512 and each once, 16 for the name, 16 for the limits, and two of 0 to 6: how many eighths of the limits it
-         wants the processes to share, and by how many it uses shares; empty or missing: nothing
-         5 keep, seconds, 0 .. 2^32: for how long it is kept which parts of the policies of ARGV[4] were in use. Of a
-         window that has begun before a process came it must know that. 0 or missing: it does not ask
-Reply    {processes here, this one included; now, server time in microseconds; silent: those of them that announce
-         nothing; and for each policy of ARGV[4] the processes that announce it or nothing, those of other services
-         with other limits, those of the same service with other limits, those that announce it and want as much as
-         this one, 0 if it wants nothing, and the most by which any uses shares; and for each part that was in use in
-         the last keep seconds the policy's number from 1, the eighths, since when and until when at least, in
-         microseconds}
+         4 what the process announces; empty or missing: nothing. 16 hex digits stand for its
+           service. Then come 34 for each of its policies, at most 512 and each once: 16 for the
+           name, 16 for the limits, and two of 0 to 6. The first of these says how many eighths of
+           the limits it wants the processes to share, the second by how many it uses shares
+         5 keep, seconds, 0 .. 2^32: for so long the key keeps which parts of the policies of
+           ARGV[4] were in use. A process needs that to know about a window that began before it
+           came. 0 or missing: it does not ask
+Reply    {processes here, this one included; now, server time in microseconds; silent: those of them
+         that announce nothing;
+         for each policy of ARGV[4]: the processes that announce it or nothing, those of other
+         services with other limits, those of the same service with other limits, those that
+         announce it and want as much as this one (0 if this one wants nothing), and the most by
+         which any uses shares;
+         for each part that was in use in the last keep seconds: the policy's number from 1, the
+         eighths, since when and until when at least, in microseconds}
 Errors   nothing is written: RLARG argument n, WRONGTYPE ... a key that is not a sorted set
 
-The work is O(log n) and O(policies) per call, and per process that came, changed or went away, and O(parts in use) with
-keep. The key outlives its youngest entry by one ttl, and by keep a part that was in use.
+The work is O(log n) and O(policies) per call and per process that came, changed or went away, and
+O(parts in use) with keep. The key outlives its youngest entry by one ttl, and a part that was in
+use by keep.
 ]]
 
 local WHOLE, FOUND, USED, DIGITS, EACH, MOST, SOME = 2 ^ 53, 2 ^ 48, 2 ^ 40, 16, 34, 512, 1000
@@ -56,8 +64,9 @@ end
 
 local function text(n) return string.format('%.0f', n) end
 
--- counts names the counts of a process that announces a policy: the processes with this policy, of this service with
--- these limits of it, with these limits of it, of this service with it, and those that want or use so many eighths.
+-- counts names the counts in which a process is that announces a policy. They count the processes
+-- with this policy; those of its service with the same limits; those of any service with the same
+-- limits; those of its service with any limits; and those that want, or use, so many eighths.
 local function counts(its, said)
   local name, policy = sub(said, 1, DIGITS), sub(said, 1, 2 * DIGITS)
   local all = {'n' .. name, 'b' .. policy .. its, 'l' .. policy, 's' .. name .. its}
@@ -70,7 +79,8 @@ local function counts(its, said)
   return all
 end
 
--- announced returns what a process announces and the member that says so, and the score of such a member.
+-- announced returns what a process announces and the member that says so, and the score of such a
+-- member.
 local function announced(process)
   local start = 'a' .. #process .. ':' .. process
   local score = text(-FOUND - tonumber(sub(redis.sha1hex(process), 1, 12), 16))
@@ -107,8 +117,8 @@ else
     gone[1] = member
     if what ~= '' then written[3], written[4] = score, 'a' .. #id .. ':' .. id .. what end
   end
-  -- An entry more than one ttl in the future was written before the clock was set back. Its process renews it if it
-  -- is alive.
+  -- An entry more than one ttl in the future was written before the clock was set back. Its process
+  -- renews it if it is alive.
   for _, range in ipairs({{'0', text(now - ttl)}, {'(' .. text(now + ttl), '+inf'}}) do
     for _, other in ipairs(call('ZRANGEBYSCORE', key, range[1], range[2])) do
       if other ~= 'p' .. id then forget(other) end
@@ -134,8 +144,8 @@ for i, policy in ipairs(policies) do
   if wants[i] ~= '0' then wanted[#wanted + 1] = 'w' .. wants[i] .. names[i] end
 end
 read(wanted)
--- Mostly all processes with a policy have the same limits of it and are of one service: then there are no others. And
--- mostly none uses shares.
+-- In most cases all processes with a policy are of one service and have the same limits. Then there
+-- are no others. And in most cases none uses shares.
 wanted = {}
 for i, policy in ipairs(policies) do
   if of['n' .. names[i]] ~= of['b' .. policy .. service] then
@@ -154,8 +164,8 @@ for name, by in pairs(change) do
   end
 end
 
--- Which parts of the caller's policies were in use since when, and until when, in seconds. A clock that is set back
--- shortens nothing.
+-- Note which parts of the caller's policies were in use, since when and until when, in seconds. If
+-- the clock is set back, that shortens nothing.
 local inUse = {}
 if keep > 0 and ttl > 0 then
   local all, at = {}, {from = math.floor(now / 1000000), to = math.ceil(now / 1000000)}
@@ -190,7 +200,8 @@ end
 local function remove()
   for i = 1, #gone, SOME do call('ZREM', key, unpack(gone, i, math.min(i + SOME - 1, #gone))) end
 end
--- A full Redis refuses ZADD only while nothing is written. It must refuse a process that comes, and let one leave.
+-- A full Redis refuses ZADD only while nothing is written. It must refuse a process that comes, and
+-- let one leave.
 if ttl == 0 then remove() end
 for i = 1, #written, SOME do call('ZADD', key, unpack(written, i, math.min(i + SOME - 1, #written))) end
 if ttl > 0 then

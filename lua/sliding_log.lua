@@ -1,24 +1,28 @@
---[[ sliding_log: at most cap tokens in any interval of length period, to the microsecond. Direct takes only.
+--[[ sliding_log: at most cap tokens in any interval of length period, to the microsecond. Direct
+takes only.
 
 KEYS[1]  a sorted set that only this script writes
-  one member per take: its score is its stamp (strictly increasing, so two takes in one microsecond are two
-  members), and the member is the stamp, or stamp:cost if the cost is not 1
+  one member per take: its score is its stamp (strictly increasing, so two takes in one microsecond
+  are two members), and the member is the stamp, or stamp:cost if the cost is not 1
   one member per debt: score the instant of its admissions, member d<lease id>@<instant>:<cost>
-  and with score -1-x the members  #lg1 epoch   #n tokens in all members together   #t newest stamp   #z how far the
-  server's clock was set back (absent when 0): the key's time is the server's plus z
+  and with score -1-x the members
+  #lg1 epoch   #n tokens in all members together   #t newest stamp   #z how far the server's clock
+  was set back (absent when 0): the key's time is the server's plus z
 
-ARGV  see call.lua. One limit: cap, period, 0. 6-9 must be 0: nothing is leased. A lease id names the process of a
-debt; a call with one always writes. at and to (<= the present cost) settle the entry of that stamp, if epoch is still
-the key's. Otherwise flag 32 is set.
+ARGV  see call.lua. One limit: cap, period, 0. 6-9 must be 0: nothing is leased. A lease id names
+the process of a debt; a call with one always writes. at and to (<= the present cost) settle the
+entry of that stamp, if epoch is still the key's. Otherwise flag 32 is set.
 
-Settling, a debt (by its id and since) and a reset state a result, not a change: repeating them does no harm. But
-while the key's time waits, because the server's clock was set back, a reset forgets everything.
+Settling, a debt (by its id and since) and a reset state a result, not a change: repeating them does
+no harm. But while the key's time waits, because the server's clock was set back, a reset forgets
+everything.
 
-Bounded work: every member holds at least a token, and together they hold at most cap. So forgetting as many old
-members as tokens are wanted makes room, if old members can. A call forgets at most want + debt + 32 old ones (after cap
-was lowered, as many more as it was lowered by), and none is refused because of old ones. If there may be more, it reads
-1000 more, to tell the level without them: only of longer logs, of which more are old and more are not, it tells less. A refused take writes
-nothing, and a peek writes nothing.
+Bounded work: every member holds at least one token, and together they hold at most cap. So to make
+room for n tokens it is enough to forget n old members, if old ones can make it. A call forgets at
+most want + debt + 32 old ones. If cap was lowered, it forgets as many more as it was lowered by. No
+call is refused because of old members. If there may be more of them, the call reads 1000 members
+more, to tell the level without the old ones. Of a log with more than 1000 old and more than 1000
+other members it tells a lower level. A refused take writes nothing, and a peek writes nothing.
 ]]
 
 --@ rules
@@ -62,11 +66,12 @@ local stepped = last - server - behind > maxback
 if stepped then behind, flags = last - server, flags + STEPPED_BACK end
 local now = max(server + behind, last + 1)
 
--- Forget what has left the window: all at once if nothing is left, otherwise no more than can be needed.
+-- Forget what has left the window: all at once if nothing is left, otherwise no more than can be
+-- needed.
 local cut = now - period
 if reset > 0 then
-  -- While the key's time waits, because the clock was set back, it does not tell what was counted by then from what
-  -- came since.
+  -- While the key's time waits, because the clock was set back, it cannot tell what was counted by
+  -- then and what came since.
   cut = max(cut, now > server + behind and now or min(reset + behind, now))
 end
 local empty, gone, spare = exists and last <= cut, {}, 0 -- spare: tokens of old members that this call leaves
@@ -105,7 +110,7 @@ if at > cut and not empty and exists and epoch == born then
   end
 end
 
--- Charge a debt at the time of its admissions. The log can become full, not fuller.
+-- Charge a debt at the time of its admissions. The log can become full, but hold no more than cap.
 local due = min(since + behind, now)
 if debt > 0 and due > cut then
   local mine, had, old = 'd' .. id .. '@' .. text(due) .. ':', 0, nil
@@ -133,8 +138,8 @@ if want > 0 and avail >= least then
   end
 elseif want > 0 then
   code = DENIED
-  -- Enough members must leave to free the tokens that are missing: the stored ones, without those that this call
-  -- removes (at most two of them count), and with those that it adds.
+  -- So many members must leave that the missing tokens are free. These are the stored members,
+  -- without those that this call removes (at most two of them count), and with those that it adds.
   local over, out, live = least - avail, {}, {}
   for i = 1, #gone do out[gone[i]] = true end
   local all = empty and {} or call('ZRANGEBYSCORE', key, '(' .. text(cut), '+inf', 'WITHSCORES', 'LIMIT', 0, text(over + 2))

@@ -1,45 +1,55 @@
---[[ sliding_window: each limit counts its last span blocks of one period. Direct or leased; up to 8 limits on the key.
+--[[ sliding_window: each limit counts its last span blocks of one period. Direct or leased; up to 8
+limits on the key.
 
-A span of ceil(D / period) + 1 contains every interval of length D, so at most cap tokens are admitted in any of them.
-A token comes back D to D + 2 periods after its use. A span of one block less would admit twice as much within D. All
-limits are checked, then all count: a refusal by one changes none.
+A span of ceil(D / period) + 1 contains every interval of length D, so at most cap tokens are
+admitted in any of them. A token comes back D to D + 2 periods after its use. A span of one block
+less would admit twice as much within D. All limits are checked, then all count: a refusal by one
+changes none.
 
-Leased tokens count in the block in which the lease ends. Once spent, they count from the settlement on in its block.
-That is never before the block of their use, and blocks in the future are counted. So the bound is the same, leased or
-not.
+Leased tokens count in the block in which the lease ends. Once they are spent, they count in the
+block of the settlement. That is never before the block of their use, and blocks in the future are
+counted. So the bound is the same, leased or not.
 
-Versions of a policy share the key, as in a deploy or after SetPolicy: limits with another period or span count side
-by side. Every call counts in the limits of all versions that are in use, and only its own limits decide. So a process
-is held to its own limits, whatever other versions grant. A limit that the key does not know begins with the blocks of
-one at least as long, the one that counts least, or otherwise of the one that counts most. A block counts at its end, or
-at the newest time if that is sooner, and leased tokens where their lease ends. There are at most 4 versions. Beyond that the one with the shortest limits is dropped: when it comes back
-it finds a longer limit to begin from.
+Versions of a policy share the key, as in a deploy or after SetPolicy: limits with another period or
+span count side by side. Every call counts in the limits of all versions that are in use, and only
+its own limits decide. So a process is held to its own limits, whatever other versions grant.
+
+A limit that the key does not know begins with the blocks of another limit: of the one that counts
+least among those at least as long, or else of the one that counts most. A block counts at its end,
+or at the newest time if that is sooner, and leased tokens count where their lease ends. There are
+at most 4 versions. If there are more, the one with the shortest limits is dropped: when it comes
+back it finds a longer limit to begin from.
 
 KEYS[1]  a hash that only this script writes
   v  format mark 'sw3'      c  epoch      t  newest time, after a reset 1 µs more
   z  how far the server's clock was set back: the key's time is the server's plus z
   x  until then something counts
-  f  time of the last reset: what was counted by then comes back no more
-  u  the limits in use: <tag>,... of a single version; of several <tag>,...@<until>;... with until the time after which
-     nothing of the version's last grant counts
+  f  time of the last reset: what was counted by then never comes back
+  u  the limits in use. Of a single version <tag>,... and of several <tag>,...@<until>;... where
+     until is the time after which nothing of the version's last grant counts
   and per limit, tag = <period>x<span>:
   <tag>  tokens counted     <tag>:<b>  of them, those of block b = floor(time / period), if any
   and once a lease was granted the fields of lease.lua
 
-ARGV  see call.lua. Limits: cap, period of a block, span (1 .. 512, span * period <= 2^51); no two with the same
-period and span. at: the stamp of what is refunded; its block gives back no more than it holds. It may count in a
-later one, because what a lease spent counts from the settlement on. So a refund comes off the oldest block that counts
-anything from its own on, then off the next. What stays counted stays longest. debt counts in the
-block of since: in this version's limits as far as they are not full, and in those of other versions in full. Refund
-and reset need a deadline <= now + ttl. A reset leaves what is out in leases that have not ended. Flag 32 is set if they
-lack the deadline, or if a refund finds no key or one of another epoch, but not if its block has left the window, or if a
-reset has forgotten it.
+ARGV  see call.lua. Limits: cap, period of a block, span (1 .. 512, span * period <= 2^51); no two
+with the same period and span.
+  at      the stamp of what is refunded; its block gives back no more than it holds. The tokens may
+          count in a later block, because what a lease spent counts from the settlement on. So a
+          refund comes off the first block, from that of the stamp on, that counts anything, then
+          off the next. What stays counted stays longest
+  debt    counts in the block of since: in this version's limits as far as they are not full, and in
+          those of other versions in full
+  reset   leaves what is out in leases that have not ended. Refund and reset need a deadline <= now
+          + ttl
+Flag 32 is set if they lack the deadline, or if a refund finds no key or one of another epoch. It is
+not set if the refund's block has left the window, or if a reset has forgotten it.
 
-Bounded work: at the edge of a block those that left the window are read and deleted, at most 2 * span per limit, or
-all fields once if a lease outlives its window. A refusal reads as many for its retry, and all fields while others hold
-tokens; a refund at most span per limit. All fields are also read when a limit is added or dropped. A refused direct take
-writes nothing, unless it swept, found a large step back of the clock, added a limit, or its version was about to be
-forgotten (twice in its longest window). A peek writes nothing.
+Bounded work: at the edge of a block those that left the window are read and deleted, at most 2 *
+span per limit, or all fields once if a lease outlives its window. A refusal reads as many for its
+retry, and all fields while others hold tokens; a refund reads at most span per limit. All fields
+are also read when a limit is added or dropped. A refused direct take writes nothing, unless it
+swept, found a large step back of the clock, added a limit, or its version was about to be forgotten
+(twice in its longest window). A peek writes nothing.
 ]]
 --@ rules
 local FORMAT = 'sw3'
@@ -135,10 +145,11 @@ if exists and stored[USE] ~= mine then
   end
 end
 
--- Trim: total is what counts, first the oldest block that does, gone the fields to delete.
+-- Trim: total is what counts, first is the oldest block that counts, gone has the fields to delete.
 local total, first = {}, {}
 local function name(i, b) return format('%s:%.0f', tag[i], b) end
--- leaving names the blocks of a limit that counted when the key was last written, and do not count now.
+-- leaving names the blocks of a limit that counted when the key was last written, and do not count
+-- now.
 local function leaving(i)
   local f, old = floor((last - 1) / period[i]) - span[i] + 1, {} -- a reset that came last counted 1 µs before
   local upto = min(first[i], floor(max(last, latest) / period[i]) + 1) -- no newer one was counted in
@@ -174,8 +185,8 @@ for i = 1, n do
   end
 end
 
--- blocks are those that this call has read: their counts, and whether they existed. They are keyed by their fields,
--- because other Luas allocate an array as long as a numeric key is large.
+-- blocks are those that this call has read: their counts, and whether they existed. Their fields
+-- are the keys, because other Luas allocate an array as long as a numeric key is large.
 local blocks, cleared = {}, false
 for i = 1, n do blocks[i] = {} end
 local function block(i, b)
@@ -190,7 +201,8 @@ local function block(i, b)
   end
   return known
 end
--- change adds k tokens at a time to a limit that still counts it. k may be negative; a block never falls below 0.
+-- change adds k tokens at a time to a limit that still counts it. k may be negative; a block never
+-- falls below 0.
 local function change(i, time, k)
   local b = floor(time / period[i])
   if k == 0 or b < first[i] then return end
@@ -212,7 +224,8 @@ local function give_back(time, k)
     end
   end
 end
--- begin gives a limit that is new to the key the blocks of another. It returns true if a lease is damaged.
+-- begin gives a limit that is new to the key the blocks of another. It returns true if a lease is
+-- damaged.
 local function begin(i)
   local from, long = 0, false
   for j = 1, n do
@@ -256,7 +269,8 @@ end
 
 -- A reset forgets what ended leases held too. Their tokens count where the leases ended.
 local forgets = reset > 0 and once
-local expiring = begun or #beside > 0 and until_mine > 0 and until_mine < now + window / 2 -- only denied, it would be forgotten
+-- A version whose calls are only denied would be forgotten, so it is stored again in time.
+local expiring = begun or #beside > 0 and until_mine > 0 and until_mine < now + window / 2
 local record, promise, keeps, changed, rated = stored[FIXED], WHOLE, false, false, false
 
 --@ remember
@@ -266,7 +280,7 @@ for i = 1, n do memory = max(memory, span[i] * period[i]) end
 count(r_end, -back)
 
 --@ carry
--- What is still held moves to the new end, and what was spent to now.
+-- What is still held counts at the new end from now on, and what was spent counts now.
 count(r_end, -out)
 count(min(now, r_end), max(0, out - hold))
 count(stop, hold)
@@ -317,7 +331,7 @@ count(borrows and stop or now, grant)
 --@ retry
 -- A repeated reply does not look into blocks.
 after, longest, sooner = 1, tightest, not repeats
-for i = 1, repeats and 0 or m do -- as many blocks must leave as hold the tokens that are missing
+for i = 1, repeats and 0 or m do -- so many blocks must leave that the missing tokens come back
   local over, b, beyond = total[i] + least - cap[i], first[i], first[i] + 2 * span[i]
   while over > 0 and b < beyond do
     local some = {}

@@ -1,34 +1,46 @@
 --[[ standing: lends fractions of the standing shares to the processes.
 
-A limit with standing shares is split for good: a part is in Redis' bucket, and the rest is divided over the processes.
-A process with a fraction f of the POOL owns f of that rest, of every key, and spends it without a call. This table
-lends the fractions, so that all that may be used at one moment is at most POOL.
+A limit with standing shares is split for good: a part is in Redis' bucket, and the rest is divided
+over the processes. A process with a fraction f of the POOL owns f of that rest, of every key, and
+spends it without a call. This table lends the fractions. All that may be used at one moment is at
+most POOL.
 
 KEYS[1]  a hash that only this script writes
-  v  format mark 'st1'        c  epoch: when the table was created; a new one means that all members were forgotten
-  n  server time of the last call    u  table time, microseconds since the epoch began
+  v  format mark 'st1'
+  c  epoch: when the table was created; a new one means that all members were forgotten
+  n  server time of the last call
+  u  table time, microseconds since the epoch began
   h  table time at which the quarantine ends
-  m<member id>  seq|out|end: the last call, the units that may be in use, and the table time at which the record ends
+  m<member id>  seq|out|end: the last call, the units that may be in use, and the table time at
+                which the record ends
 
 ARGV  whole numbers 0 .. 2^53-1 except 1; times in microseconds
   1 member id  random, not empty; a new one when its right is over
-  2 seq    >= 1, higher with every call of a member       3 ack   highest seq whose reply was accepted, < seq
-  4 hold   units in use until the next reply is accepted, <= POOL     5 want  1, or 0: nothing more is wanted
-  6 ttl    1 .. 2^50: how long the right lasts from the sending of the call on
-  7 epoch  as last seen, 0 unknown                        8 now   0 reads TIME; anything else is for tests
+  2 seq    >= 1, higher with every call of a member
+  3 ack    highest seq whose reply was accepted, < seq
+  4 hold   units in use until the next reply is accepted, <= POOL
+  5 want   1, or 0: nothing more is wanted
+  6 ttl    1 .. 2^50: how long the right lasts, counted from when the call is sent
+  7 epoch  as last seen, 0 unknown
+  8 now    0 reads TIME; anything else is for tests
 Reply  {code, grant, epoch, members, flags, now}
-  code   0 done   3 stale: a call of this member with this seq or a higher one was executed; ignore the reply
-         4 over: the member has no record, so its right is over; it comes back under a new id. 3 and 4 write nothing
-  grant  units that may be used from the acceptance of the reply on; may be less than hold
-  members  with a record, the caller included; 0 after 3 and 4      now  server time
-  flags  added up: 1 there was no table   2 writes were lost: new epoch   4 quarantine: no grant above hold
+  code   0 done
+         3 stale: a call of this member with this seq or a higher one was executed; ignore the reply
+         4 over: the member has no record, so its right is over; it comes back under a new id.
+         3 and 4 write nothing
+  grant  units that may be used once the reply is accepted; may be less than hold
+  members  with a record, the caller included; 0 after 3 and 4
+  flags  added up: 1 there was no table   2 writes were lost: new epoch
+         4 quarantine: no grant above hold
+  now    server time
 Errors  nothing is written, and no text of the caller is repeated
   RLARG argument n       not a whole number in range, or against its rule
-  RLFOREIGN key          a hash that is not ours            WRONGTYPE ...  not a hash
+  RLFOREIGN key          a hash that is not ours
+  WRONGTYPE ...          not a hash
   RLCORRUPT field|member ours, but damaged
 
-A member counts its right from the sending of the call, so its own end is before that of the record. A member that is
-silent loses its record. The work of a call is O(members).
+A member counts its right from when it sends the call, so for it the right ends before the record
+does. A member that is silent loses its record. The work of a call is O(members).
 ]]
 
 local max, min, floor, call = math.max, math.min, math.floor, redis.call
@@ -75,8 +87,8 @@ if #stored > 0 and not (whole(born) and whole(last) and whole(now) and whole(qua
 end
 if damaged then return redis.error_reply('RLCORRUPT member') end
 
--- 3. A new epoch forgets all members. Then nobody knows what is in use. So until all rights of before are over nobody
--- is granted more than it holds.
+-- 3. A new epoch forgets all members. Then nobody knows what is in use. So until all earlier rights
+-- are over, nobody is granted more than it holds.
 local flags, gone = 0, {} -- gone holds the ids of records that are removed
 local function begin()
   born, last, now, quarantine = max(server, (born or -1) + 1), server, 0, ttl + STEP
@@ -87,21 +99,22 @@ if #stored == 0 then
   begin()
   flags = CREATED
 else
-  -- A record lives STEP longer than its owner believes. So a clock that jumps ahead once in a ttl ends no record too
-  -- early. A step back stops the table time for one call.
+  -- A record lives STEP longer than its owner believes. So a clock that jumps ahead once in a ttl
+  -- ends no record too early. A step back stops the table time for one call.
   now = now + max(0, min(server - last, STEP))
   last = server
   local own = members[id]
   -- An older call must not undo what a newer one said is in use.
   if own and own.seq >= seq then return {STALE, 0, born, 0, 0, server} end
-  -- The member has seen a reply that its record does not know: a failover lost writes, and maybe those of others.
+  -- The member has seen a reply that its record does not know: a failover lost writes of this
+  -- member, and maybe of others.
   if own and epoch == born and own.seq < ack then
     begin()
     flags = LOST
   end
 end
 
--- 4. Who was silent for a ttl no longer uses what it had.
+-- 4. A member that was silent for a ttl no longer uses what it had.
 local others, count = 0, 1
 for m, r in pairs(members) do
   if r.stop <= now then
@@ -112,21 +125,22 @@ for m, r in pairs(members) do
 end
 local quiet = now < quarantine
 if quiet then flags = flags + QUARANTINE end
--- A record begins with the first call of an id. In the quarantine it also begins with what a member of a lost table
--- says that it holds. Any other call is late: the id's right is over, and what it holds may be lent to others.
+-- A record begins with the first call of an id. In the quarantine a member of a lost table gets a
+-- record too, with what it says that it holds. Any other call is late: the id's right is over, and
+-- what it holds may be lent to others.
 local exists = members[id] ~= nil
 if not exists and ack > 0 and (epoch == born or not quiet) then return {OVER, 0, born, 0, flags, server} end
 
--- 5. Grant an equal part, as far as the others confirmed that they do not use it. What the member holds is in use until
--- it has the reply, so the larger of both is out.
+-- 5. Grant an equal part, as far as the others confirmed that they do not use it. What the member
+-- holds is in use until it has the reply. So the larger of hold and grant is out.
 local grant = 0
 if want > 0 then
   grant = min(floor(POOL / count), max(0, POOL - others))
   if quiet then grant = min(grant, hold) end
 end
 
--- 6. Write. The deletions come last. An interrupted run then leaves records that are too many, and a full Redis refuses
--- the call as a whole: it refuses HSET only while a run has written nothing.
+-- 6. Write. The deletions come last. So an interrupted run leaves too many records, and a full
+-- Redis refuses the call as a whole: it refuses HSET only while a run has written nothing.
 local function text(n) return string.format('%.0f', n) end
 local own = {}
 if want > 0 or hold > 0 then
@@ -139,6 +153,7 @@ call('HSET', key, 'v', FORMAT, 'c', text(born), 'n', text(last), 'u', text(now),
 local names = {}
 for m in pairs(gone) do names[#names + 1] = 'm' .. m end
 for i = 1, #names, SOME do call('HDEL', key, unpack(names, i, min(i + SOME - 1, #names))) end
--- When nobody has called for that long, all rights are over. A new table costs a quarantine and nothing else.
+-- When nobody has called for that long, all rights are over. A new table costs a quarantine and
+-- nothing else.
 call('PEXPIRE', key, text(4 * math.ceil(ttl / 1000) + 60000))
 return {DONE, grant, born, count, flags, server}

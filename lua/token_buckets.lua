@@ -1,10 +1,11 @@
---[[ token_buckets: several token buckets on one key, each token debited from all of them. Direct or leased; up to 8.
+--[[ token_buckets: several token buckets on one key, each token debited from all of them. Direct or
+leased; up to 8.
 
-All are checked, then all are debited: a refusal by one changes none. There is one escrow, because what is out in a
-lease is out of each bucket. At every moment level + escrow <= cap holds for each, so each limit has the bound of a
-single bucket. The steps and their reasons are those of token_bucket.lua. There is one overflow: the refill that every
-bucket lost at once, which is the least of what each lost. It is never more than a bucket's own, so each is charged at
-least as much as a single bucket would be.
+All are checked, then all are debited: a refusal by one changes none. There is one escrow, because
+what is out in a lease is out of each bucket. At every moment level + escrow <= cap holds for each,
+so each limit has the bound of a single bucket. The steps and their reasons are those of
+token_bucket.lua. There is one overflow: the smallest of what the buckets lost. It is never more
+than a bucket's own, so each is charged at least as much as a single bucket would be.
 
 KEYS[1]  a hash that only this script writes
   v  format mark 'tm2'      c  epoch      t  newest time
@@ -12,17 +13,20 @@ KEYS[1]  a hash that only this script writes
   x  from then on the buckets are full and no lease is out
   s  overflow, a double: starts at 2^40, stops at 2^52
   l<period>  level of the bucket of that period, a double, may be negative (debt)
-  r  terms of each that govern, with commas: period:cap/tokens, and /most, the largest cap, if larger
-  h  of each, with commas: period:until when that cap governs/until when those tokens do. Absent while all callers have the
-     same limits. Every call that writes keeps it up to date
+  r  terms of each that govern, with commas: period:cap/tokens, and /most, the largest cap, if that
+     is larger
+  h  of each, with commas: period:until when that cap governs/until when those tokens do. Absent
+     while all callers have the same limits. Every call that writes keeps it up to date
   and once a lease was granted the fields of lease.lua
 
-ARGV  see call.lua. Limits: cap, period, tokens refilled per period (1 .. 2^40); no two with the same period. 18 has no effect here:
-what comes back raises the levels, whenever it was taken. Refund and reset need a deadline <= now + ttl, else flag 32 is set; a reset
-fills each bucket to the room that leases leave.
+ARGV  see call.lua. Limits: cap, period, tokens refilled per period (1 .. 2^40); no two with the
+same period. 18 has no effect here: what comes back raises the levels, whenever it was taken. Refund
+and reset need a deadline <= now + ttl, else flag 32 is set. A reset fills each bucket, except for
+the room that leases take.
 
-A refused direct take writes nothing, unless it swept, found a large step back of the clock, changes what governs, or has
-to note that its terms still do. A peek writes nothing, unless it changes what governs.
+A refused direct take writes nothing, unless it swept, found a large step back of the clock, changes
+what governs, or has to note that its terms still do. A peek writes nothing, unless it changes what
+governs.
 ]]
 --@ rules
 local m = limits
@@ -100,7 +104,8 @@ if exists and (known ~= told or noted) then
     if not (whole(was_cap[i]) and whole(was_refill[i])) then return corrupt('field') end
   end
 
-  -- The larger cap and the larger refill govern, each by itself, and from here on cap and refill are those.
+  -- The larger cap and the larger refill govern, each by itself. From here on cap and refill are
+  -- those.
   for one in string.gmatch(noted or '', '[^,]+') do
     local p, c, f = string.match(one, '^(%d+):(%d+)/(%d+)$')
     if not p then return corrupt('field') end
@@ -157,7 +162,7 @@ end
 -- Clock: a small step back is waited out, a large one is believed and z makes up for it.
 stepped = last - server - behind > maxback
 if stepped then behind, flags = last - server, flags + STEPPED_BACK end
--- Refill by the terms that governed. Room that an ended lease took fills only from the last such end on.
+-- Refill by the terms that governed. The room of ended leases fills only from the last such end on.
 local lost = OVERFLOW_END
 for i = 1, m do
   local t = turn[i]
@@ -204,7 +209,8 @@ avail = tokens(avail)
 for i = 1, m do level[i] = level[i] - grant end
 
 --@ retry
--- Others may give back sooner if it takes longer than a lease lives, and a bucket takes more than a minute to be full.
+-- Others may give some back sooner. That matters if the refill takes longer than a lease lives, and
+-- a bucket takes more than a minute to be full.
 local us, fills = 0, 0
 longest = 1
 for i = 1, m do

@@ -92,7 +92,7 @@ func TestStandingSharesOverSeveralNodes(t *testing.T) {
 				ok(t, m.SetPolicies(nil))
 				ok(t, m.SetPolicies([]tiered.Policy{standing}))
 			}
-			time.Sleep(10 * time.Second)
+			time.Sleep(30 * time.Second)
 		}},
 		{name: "the node of the table leaves, and another joins", begin: func(t *testing.T, n *manynodes.Nodes, _ []member) {
 			time.Sleep(first)

@@ -17,6 +17,10 @@ const (
 	// forgotten is how long Redis may go by the larger part of a process that took more of a limit
 	// until a moment ago, beside the life of its leases.
 	forgotten = lua.TermsHold
+
+	// lastCall is how long a call of a process that has left may be under way. It gave its leases
+	// back.
+	lastCall = 2 * time.Second
 )
 
 // Agreement is how the processes come to split a policy's limits alike, as one of them goes by it.
@@ -25,8 +29,8 @@ const (
 //
 //   - A process takes from Redis what is left of the most that it wants, or that anybody was lately
 //     seen to use. So one that wants less, or nothing, waits until the others have stopped.
-//   - It uses its shares only while every process wants as much, once Redis has forgotten those who
-//     took more, and only after it has said that it will. It stops at once.
+//   - It uses its shares only while every process wants as much, after it has said that it will,
+//     and once Redis has forgotten those who took more until then. It stops at once.
 //
 // So turning shares on, turning them off, and another part are the same event. While processes
 // differ, nobody has the difference. A window counts what was used in it until it ends, so each is
@@ -38,7 +42,8 @@ type Agreement struct {
 	usedUntil     time.Duration // until then it counts
 	outsiders     int64         // processes that want another part, as last heard
 	governedUntil time.Duration // until then the larger part of another process may govern in Redis
-	ready, agreed bool          // the shares may be used: once that is said, and now
+	ready, agreed bool          // it says that it uses its shares, and it may
+	said          bool          // as last heard, all nodes know that
 	agreedAt      time.Duration // since then they may be used
 	windows       windows       // of a policy that counts by them
 }
@@ -58,17 +63,18 @@ type Heard struct {
 	HeardAt time.Duration // when that node's answer came, by the process' clock
 }
 
-// Want sets how many eighths this process wants. leases is how long one may live, and window is the
-// longest of the policy's windows, 0 if it has none.
+// Want sets how many eighths this process wants. leases is how long one may live that it has, and
+// window is the longest of the policy's windows, 0 if it has none.
 func (a *Agreement) Want(now time.Duration, eighths int, leases, window time.Duration) {
 	a.windows.longest = window
 	if eighths != a.wants {
-		a.wants, a.ready, a.agreed = eighths, false, false
+		a.wants, a.ready, a.agreed, a.said = eighths, false, false, false
+		a.governedUntil = max(a.governedUntil, now+forgotten+leases)
 	}
-	a.split(now, max(eighths, a.redis), leases) // it takes more once the others were told
+	a.split(max(eighths, a.redis)) // it takes more once the others were told
 }
 
-// Hear learns what the last reports said.
+// Hear learns what the last reports said. leases is how long one may live.
 func (a *Agreement) Hear(now time.Duration, h Heard, leases time.Duration) {
 	if h.Used >= a.used || now >= a.usedUntil {
 		a.used, a.usedUntil = h.Used, now+kept
@@ -76,17 +82,20 @@ func (a *Agreement) Hear(now time.Duration, h Heard, leases time.Duration) {
 	if a.wants == 0 {
 		h.Outsiders = 0
 	}
-	if h.Outsiders > 0 || a.outsiders > 0 { // one that was counted may have used its part until now
-		a.governedUntil = now + forgotten + leases
+	switch {
+	case h.Outsiders > 0 || a.outsiders > 0: // one that was counted may have taken more until now, and has leases
+		a.governedUntil = max(a.governedUntil, now+forgotten+leases)
+	case !a.said: // one may have come and left, before nodes knew that this process uses its shares
+		a.governedUntil = max(a.governedUntil, now+forgotten+lastCall)
 	}
-	a.outsiders = h.Outsiders
+	a.outsiders, a.said = h.Outsiders, h.Said == a.wants
 	a.windows.hear(h)
-	a.split(now, max(a.wants, h.Wanted, a.used), leases)
+	a.split(max(a.wants, h.Wanted, a.used))
 	// A node that is new, as after a failover, changes nothing until it is heard.
 	heard := h.Told > 0 && (a.agreed || h.Told == h.Nodes)
-	a.ready = a.wants > 0 && a.redis == a.wants && a.outsiders == 0 && now >= a.governedUntil && heard
+	a.ready = a.wants > 0 && a.redis == a.wants && a.outsiders == 0 && heard
 	was := a.agreed
-	if a.agreed = a.ready && (a.agreed || h.Said == a.wants); a.agreed && !was {
+	if a.agreed = a.ready && (a.agreed || a.said && now >= a.governedUntil); a.agreed && !was {
 		a.agreedAt = now
 	}
 }
@@ -95,12 +104,11 @@ func (a *Agreement) Hear(now time.Duration, h Heard, leases time.Duration) {
 func (a *Agreement) Stop() { a.ready, a.agreed = false, false }
 
 // split sets the part that this process leaves in Redis.
-func (a *Agreement) split(now time.Duration, eighths int, leases time.Duration) {
-	was := a.redis
-	if a.redis = eighths; eighths > was {
-		a.governedUntil = max(a.governedUntil, now+forgotten+leases)
+func (a *Agreement) split(eighths int) {
+	if eighths > a.redis {
 		a.ready, a.agreed = false, false
 	}
+	a.redis = eighths
 }
 
 // Redis returns how many eighths of the limits this process leaves to shares when it takes from

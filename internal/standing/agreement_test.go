@@ -31,6 +31,7 @@ type splitter struct {
 	moves    bool          // it goes on to use its shares meanwhile
 	right    time.Duration // its shares end then
 	first    bool          // it has heard nothing yet, or not for long, and takes nothing
+	leavesAt time.Duration // in peace; 0 for never
 	usesFrom time.Duration // it uses its shares since then
 	calls    []windowCall  // under way
 	offset   int64         // of the clock of Redis, as it knows
@@ -123,7 +124,7 @@ func (m *splitters) happen(kinds uint64) {
 		return
 	}
 	now := func(kind, seconds int) (is bool) {
-		if is = kinds>>kind&1 == 1 && m.IntN(seconds*10) == 0; is && kind != 5 && kind < 7 {
+		if is = kinds>>kind&1 == 1 && m.IntN(seconds*10) == 0; is && kind != 5 && kind != 7 && kind != 8 {
 			m.last = m.now
 		}
 		return is
@@ -142,12 +143,23 @@ func (m *splitters) happen(kinds uint64) {
 		m.all = m.all[1:]
 		m.join(m.want())
 	}
+	if now(9, 20) { // one comes and soon leaves: others may not have heard of it
+		m.join(m.want())
+		m.all[len(m.all)-1].leavesAt = m.now + tick + time.Duration(m.IntN(40))*tick
+	}
+	for i := len(m.all) - 1; i > 0; i-- {
+		if p := m.all[i]; p.leavesAt > 0 && m.now >= p.leavesAt {
+			delete(m.reports, p.id)
+			m.all = slices.Delete(m.all, i, i+1)
+		}
+	}
 	if now(3, 20) { // a reload
 		m.all[m.IntN(len(m.all))].Want(m.now, m.want(), leases, m.length)
 	}
 	if now(4, 30) { // shorter than a report counts
-		p := m.all[m.IntN(len(m.all))]
-		p.stillTo, p.moves = m.now+time.Duration(m.IntN(60))*tick, m.IntN(2) == 0
+		if p := m.all[m.IntN(len(m.all))]; m.now >= p.stillTo+period {
+			p.stillTo, p.moves = m.now+time.Duration(m.IntN(60))*tick, m.IntN(2) == 0
+		}
 	}
 	if now(5, 30) && m.now > m.last+2*period { // one is cut off for so long that it counts no more, and goes on to use its shares
 		p := m.all[m.IntN(len(m.all))]
@@ -158,7 +170,7 @@ func (m *splitters) happen(kinds uint64) {
 		// Redis loses what all have heard of, and nobody comes for long.
 		clear(m.reports)
 		clear(m.used)
-		m.calm = m.now + max(m.length, silent)
+		m.calm = m.now + max(m.length, silent) + 2*period // a window may begin before they say again what they use
 	}
 	if now(8, 60) {
 		by := []int64{-3600e6, -5e6, -700e3, 700e3, 3e6, 3600e6}

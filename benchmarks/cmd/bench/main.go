@@ -1,6 +1,6 @@
-// Command bench runs all benchmarks, keeps their raw output in docs/bench, and writes the tables of
-// docs/internals/performance.md and the lines about speed in docs/figures.md out of it. It is run
-// in the directory of the benchmarks module.
+// Command bench runs all benchmarks, keeps their raw output in docs/bench, and writes what
+// docs/internals/performance.md says about speed out of it. It is run in the directory of the
+// benchmarks module.
 package main
 
 import (
@@ -16,13 +16,13 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/benchmarks/internal/report"
 )
 
-// docs is the directory of the documents that are written, as seen from the benchmarks module.
+// docs is the directory of the page that is written, as seen from the benchmarks module.
 const docs = "../docs"
 
 func main() {
 	rounds := flag.Int("rounds", 5, "how many times each benchmark is run, all of them once before any again")
 	length := flag.Duration("benchtime", 300_000_000, "how long each one measures")
-	only := flag.Bool("render", false, "do not measure: write the documents from the raw output that is there")
+	only := flag.Bool("render", false, "do not measure: write the page from the raw output that is there")
 	flag.Parse()
 	raw := filepath.Join(docs, "bench", fmt.Sprintf("%s-%s-%dcpu.txt", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()))
 	err := error(nil)
@@ -57,20 +57,15 @@ func measure(raw string, rounds int, length string) error {
 	return os.WriteFile(raw, all.Bytes(), 0o644)
 }
 
-// render writes the documents.
+// render writes the page.
 func render(raw string) error {
 	results, err := report.ReadFile(raw)
 	if err != nil {
 		return err
 	}
-	documents, err := results.Documents(docs)
+	path, text, err := results.Document(docs)
 	if err != nil {
 		return err
 	}
-	for path, text := range documents {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
+	return os.WriteFile(path, []byte(text), 0o644)
 }

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Claims renders the lines that docs/figures.md has about speed. Each is a quotient that `make
-// ratios` measures too, with more care. It is an error when the run lacks one of the figures.
+// Claims renders the sentences about speed. Each has a quotient that `make ratios` measures too, with
+// more care. It is an error when the run lacks one of the figures.
 func (r *Results) Claims() (string, error) {
 	var missing []string
 	get := func(load, limiter string, goroutines int, unit string) float64 {

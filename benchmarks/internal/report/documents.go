@@ -7,25 +7,22 @@ import (
 	"strings"
 )
 
-// Documents returns the documents that quote results, by path, with these results in them. They are
-// found from the directory docs.
-func (r *Results) Documents(docs string) (map[string]string, error) {
+// Document returns the path of the page that quotes results, and the page with these results in it.
+// It is found from the directory docs.
+func (r *Results) Document(docs string) (path, text string, err error) {
 	claims, err := r.Claims()
 	if err != nil {
-		return nil, err
+		return "", "", err
 	}
-	documents := map[string]string{}
-	for name, body := range map[string]string{"internals/performance.md": r.Tables(), "figures.md": claims} {
-		path := filepath.Join(docs, name)
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
-		if documents[path], err = replace(string(text), body); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
+	path = filepath.Join(docs, "internals", "performance.md")
+	before, err := os.ReadFile(path)
+	if err != nil {
+		return "", "", err
 	}
-	return documents, nil
+	if text, err = replace(string(before), claims+"\n"+r.Tables()); err != nil {
+		return "", "", fmt.Errorf("%s: %w", path, err)
+	}
+	return path, text, nil
 }
 
 // replace puts body between the two markers in text, in place of what is there. Nothing outside

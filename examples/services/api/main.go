@@ -1,7 +1,7 @@
 // Api is an HTTP service whose limits come from a file: plans, a quota per month, a limit by
 // address, and how many requests of a user run at once. It has metrics, readiness and a test.
 //
-//	go run ./api -policies api/policies.yaml
+//	go run -C examples/services ./api -policies api/policies.yaml
 //	curl -H 'Authorization: Bearer ann' localhost:8080/api/hello
 //
 // Change the file while it runs: the new limits count within a second.

@@ -1,7 +1,7 @@
 // Grpc is a gRPC service with a limit for each client. It serves grpc.health.v1.Health, whose
 // checks are not limited, and the interop TestService in place of a service of yours.
 //
-//	go run ./grpc
+//	go run -C examples/services ./grpc
 package main
 
 import (

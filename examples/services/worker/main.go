@@ -1,7 +1,7 @@
 // Worker sends mail no faster than all its recipients' servers, and each of them, may get it. It
 // slows down instead of refusing, and all workers together keep to the limits.
 //
-//	printf 'example.com\nexample.org\n' | go run ./worker
+//	printf 'example.com\nexample.org\n' | go run -C examples/services ./worker
 //
 // Each line is a domain that gets a mail. At SIGTERM it finishes what it has begun, and says what
 // it did not begin.

@@ -74,7 +74,7 @@ func TestEveryAlgorithm(t *testing.T) {
 			for _, command := range a.Script().Commands() {
 				if !slices.Contains(rights, "+"+command) {
 					knows("docs/redis.md, for "+command+",", func() error {
-						return says("docs/redis.md", "(?m)^For policies of .*$", "`"+constant+"`")
+						return says("docs/redis.md", "(?m)^- Policies of .*$", "`"+constant+"`")
 					})
 				}
 			}

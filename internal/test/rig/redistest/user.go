@@ -28,29 +28,26 @@ const (
 	Password = "p/ss@w0rd?"
 )
 
-// The parts of the rights in docs/redis.md. Each is added to the first.
+// The parts of the rights in docs/redis.md, by the words before them. Each is added to the first.
 const (
-	OnServer   = "redis-user"          // whatever the topology
-	OnCluster  = "redis-user-cluster"  // on each node of a Cluster
-	OnRing     = "redis-user-ring"     // on each shard of a Ring
-	OnDatabase = "redis-user-database" // for a database other than 0
-	OnWindows  = "redis-user-windows"  // for policies that count in windows
+	OnServer   = "## Redis user\n"                   // whatever the topology
+	OnCluster  = "\n- Each node of a Cluster, "      // each node
+	OnRing     = "\n- Each shard of a go-redis Ring" // each shard
+	OnDatabase = "\n- A database other than 0"       // in the URL
+	OnWindows  = "\n- Policies of "                  // that count in windows
 )
 
-// Rights returns the words of a part's ACL SETUSER line after the user's name and password, as in
+// Rights returns the words of a part's ACL SETUSER command after the user's name and password, as in
 // docs/redis.md.
 func Rights(t testing.TB, part string) []string {
 	t.Helper()
-	page := fatal.Get(os.ReadFile(filepath.Join(root(t), "docs", "redis.md")))(t)
-	_, rest, _ := strings.Cut(string(page), "<!-- "+part+": begin -->\n")
-	text, _, found := strings.Cut(rest, "<!-- "+part+": end -->")
-	const start = "ACL SETUSER " + User + " "
-	_, line, is := strings.Cut(text, start)
-	if !found || !is || strings.Contains(line, start) {
-		t.Fatalf("docs/redis.md has no one line %q… in its section %s", start, part)
+	page := string(fatal.Get(os.ReadFile(filepath.Join(root(t), "docs", "redis.md")))(t))
+	_, rest, found := strings.Cut(page, part)
+	_, line, is := strings.Cut(rest, "ACL SETUSER "+User+" ")
+	if !found || !is || strings.Contains(rest, part) {
+		t.Fatalf("docs/redis.md has no one place %q with an ACL SETUSER command", part)
 	}
-	line, _, _ = strings.Cut(line, "\n```")
-	return strings.Fields(strings.TrimPrefix(line, "on >PASSWORD "))
+	return strings.Fields(strings.TrimPrefix(line[:strings.IndexAny(line, "`\n")], "on >PASSWORD "))
 }
 
 // root returns the directory of the module with docs/redis.md. A test runs in the directory of its
