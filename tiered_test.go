@@ -65,7 +65,7 @@ var fleetTests = []fleetTest{
 		{fleet.Load{Policy: tiered.Policy{Name: "fixed-direct", Algorithm: tiered.FixedWindow, Calendar: true, Limit: perWindow(100), Lease: tiered.Lease{Size: tiered.NoLease}}}, 0.6},
 		{fleet.Load{Policy: tiered.Policy{Name: "sliding", Algorithm: tiered.SlidingWindow, Limit: perWindow(400)}}, 0.6},
 		{fleet.Load{Policy: tiered.Policy{Name: "sliding-direct", Algorithm: tiered.SlidingWindow, Limit: perWindow(100), Lease: tiered.Lease{Size: tiered.NoLease}}}, 0.6},
-		{fleet.Load{Policy: tiered.Policy{Name: "buckets", Limit: perWindow(200).WithBurst(50), Also: []tiered.Limit{tiered.PerSecond(150).WithBurst(150)}}}, 0.6},
+		{fleet.Load{Policy: tiered.Policy{Name: "buckets", Limit: perWindow(200).WithBurst(50).And(tiered.PerSecond(150).WithBurst(150))}}, 0.6},
 		{fleet.Load{Policy: tiered.Policy{Name: "log", Algorithm: tiered.SlidingLog, Limit: perWindow(50)}}, 0.6},
 	}},
 	// A hot key in four parts, each with a quarter of the limit. All parts together keep the whole
@@ -173,7 +173,7 @@ func (c *fleetTest) run(t *testing.T) {
 // judgeBuckets holds the requests of a load against each of its limits.
 func (l *fleetLoad) judgeBuckets(t *testing.T, requests []fleet.Record) {
 	used := 0.0 // of the limit that is used most
-	for _, limit := range append([]tiered.Limit{l.Limit}, l.Also...) {
+	for _, limit := range l.Limit.Each() {
 		v := fleet.Judge(requests, limit)
 		t.Logf("%s, %d per %v: %d requests in %.1f s: %d admitted, an ideal bucket %d (%.2f %%); over-admission %.0f; tightest interval: %v",
 			l.Name, limit.Tokens, limit.Per, len(requests), v.Length.Seconds(), v.Admitted, v.Ideal, 100*v.Utilisation(),
@@ -182,7 +182,7 @@ func (l *fleetLoad) judgeBuckets(t *testing.T, requests []fleet.Record) {
 			t.Errorf("%s: over-admission: %v", l.Name, v.Worst)
 		}
 		used = max(used, v.Utilisation())
-		if limit == l.Limit && v.Offered < 2.5 { // a busy machine starts the next process late
+		if limit == l.Limit.Each()[0] && v.Offered < 2.5 { // a busy machine starts the next process late
 			t.Logf("%s: only %.2f times the limit was offered: how much is used is not judged", l.Name, v.Offered)
 			l.least = 0
 		}

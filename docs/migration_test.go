@@ -28,7 +28,7 @@ func insteadOfHabits(ctx context.Context, rdb *redis.Client, key string, limits 
 	if err != nil {
 		return err
 	}
-	_ = tiered.Policy{Name: "api", Limit: limits[0], Also: limits[1:]}
+	_ = tiered.Policy{Name: "api", Limit: limits[0].And(limits[1:]...)}
 	_ = []tiered.Limit{tiered.PerMinute(100).WithBurst(200), tiered.Every(2 * time.Second), tiered.Unlimited()}
 	d := limiter.Allow(ctx, key)
 	limit, ok := limiter.LimitOf(d)

@@ -47,8 +47,7 @@ func stateOfEach(
 func severalLimitsOnAKey() tiered.Policy {
 	policy := tiered.Policy{
 		Name:  "api",
-		Limit: tiered.PerSecond(10),
-		Also:  []tiered.Limit{tiered.PerHour(1000)},
+		Limit: tiered.PerSecond(10).And(tiered.PerHour(1000)),
 	}
 	return policy
 }

@@ -52,7 +52,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 		if spent := b.spent(); c.Want > 0 || spent != l.usedSpent || !b.Policy().slow() {
 			l.used(now, spent)
 		}
-		l.lower(now, c.Policy.numbers(), b.Policy())
+		l.lower(now, c.Policy, b.Policy())
 	}
 	d := b.hot.denied.copy()
 	renewal := d.replied(b.Policy(), c, r, now)

@@ -358,14 +358,13 @@ func (h *Hot) openPot(waiting int) {
 // changeNumbers brings what is known of the level up to now by the old numbers, before p is in
 // force. calling says that a call is under way. The mutex is held.
 func (h *Hot) changeNumbers(now time.Duration, old, p *Policy, calling bool) {
-	was := old.numbers()
 	known := !old.Unset // else the old numbers are nobody's
-	if p.Rule != ByLimit || known && was == p.numbers() {
+	if p.Rule != ByLimit || known && p.sameLimits(old) {
 		return
 	}
-	h.lease.lower(now, was, p)
+	h.lease.lower(now, old, p)
 	if p.Call.Algorithm.Has(lua.Window) { // no rate, so nothing came by the old one, and what is counted stays
-		if known && old.First == p.First {
+		if known && p.Each == nil { // of several it is not known which one the level is of
 			h.view.level.Add(p.Cap - old.Cap)
 		}
 		return
@@ -382,9 +381,9 @@ func (h *Hot) changeNumbers(now time.Duration, old, p *Policy, calling bool) {
 	}
 	h.view.level.Store(min(level, p.Cap))
 	switch {
-	case p.Cap < was.Cap:
+	case p.anySmaller(old):
 		h.view.certainty |= outgrown
-	case level >= was.Cap: // full by the old limit, as far as is known, so Redis may have forgotten it
+	case level >= old.Cap: // full by the old limit, as far as is known, so Redis may have forgotten it
 		h.view.setCertainty(another)
 	}
 }

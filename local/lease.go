@@ -137,8 +137,8 @@ func (l *leaseState) dropEnded(now time.Duration) {
 
 // lower takes what is leased out of use if p is below the limit that it was leased under: it is to
 // go back.
-func (l *leaseState) lower(now time.Duration, was Numbers, p *Policy) {
-	if l.out(now) && p.numbers().below(was) {
+func (l *leaseState) lower(now time.Duration, was, p *Policy) {
+	if p != was && l.out(now) && p.anyBelow(was) {
 		l.giveBack()
 	}
 }

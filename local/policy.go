@@ -2,6 +2,7 @@ package local
 
 import (
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -26,9 +27,9 @@ type Policy struct {
 	Tokens int64         // refilled per Per, 1 … 2⁴⁰; of a window, Cap
 	Per    time.Duration // ≥ 1 µs
 
-	// First is the limit that SetPolicy may change if the numbers above sum up several. It is zero
-	// if they are that limit's.
-	First Numbers
+	// Each are the limits if the numbers above sum up several: the smallest burst and the slowest
+	// rate. It is nil if there is one.
+	Each []Numbers
 
 	// Parent is the whole limit if standing shares have a part of it: the numbers above are those
 	// of the part in Redis. Else it is nil. The fallback is a part of the part in Redis.
@@ -125,12 +126,32 @@ const (
 	connecting = 4
 )
 
-// numbers are those that Redis hears of.
-func (p *Policy) numbers() Numbers {
-	if p.First != (Numbers{}) {
-		return p.First
+// numbers are those of the limit, or of all.
+func (p *Policy) numbers() Numbers { return Numbers{p.Cap, p.Tokens, p.Per} }
+
+// sameLimits reports whether Redis hears of the same limits under p and q.
+func (p *Policy) sameLimits(q *Policy) bool {
+	return p.numbers() == q.numbers() && slices.Equal(p.Each, q.Each)
+}
+
+// anyBelow reports whether a limit of p has a smaller burst or a lower rate than that of q.
+func (p *Policy) anyBelow(q *Policy) bool {
+	for i := range min(len(p.Each), len(q.Each)) {
+		if p.Each[i].below(q.Each[i]) {
+			return true
+		}
 	}
-	return Numbers{p.Cap, p.Tokens, p.Per}
+	return p.numbers().below(q.numbers())
+}
+
+// anySmaller reports whether a limit of p has a smaller burst than that of q.
+func (p *Policy) anySmaller(q *Policy) bool {
+	for i := range min(len(p.Each), len(q.Each)) {
+		if p.Each[i].Cap < q.Each[i].Cap {
+			return true
+		}
+	}
+	return p.Cap < q.Cap
 }
 
 // decides reports whether the limit decides over n tokens. It did when the owner looked, but it may

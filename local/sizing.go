@@ -132,7 +132,7 @@ func (s sizing) want(pot, waiting, least int64) int64 {
 // and a half times its part. Then it lasts until the refill has brought two tokens for each
 // process. So a process asks once for two tokens, and not for each.
 func (p *Policy) scarcePeriod(t time.Duration, d *demand, fleet float64) time.Duration {
-	if !p.Call.Algorithm.Has(lua.OneLevel) || p.First != (Numbers{}) || p.Size > 0 {
+	if !p.Call.Algorithm.Has(lua.OneLevel) || p.Each != nil || p.Size > 0 {
 		return t
 	}
 	long := min(p.wait(2*fleet), p.wait(float64(p.Cap)/4), maxOverdrawn)

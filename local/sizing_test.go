@@ -228,7 +228,7 @@ func TestPeriodOfAKeyOverASlowLimit(t *testing.T) {
 	sized := minute
 	sized.Size = 5
 	several := minute
-	several.First = Numbers{100, 100, time.Minute}
+	several.Each = []Numbers{{100, 100, time.Minute}}
 	for _, c := range []struct {
 		name   string
 		policy Policy

@@ -271,7 +271,7 @@ func TestMostInAMinute(t *testing.T) {
 		{"" /* 45 s, which do not divide a minute */, of(lua.SlidingWindow, "sw45", 100, minute, 45*sec), 100},
 		{"`TokenBucket`, burst 100", of(lua.TokenBucket, "tb", 100, minute, 0), 199},
 		{"`TokenBucket`, burst 10", small, 109},
-		{"`TokenBucket`, `Also` 10 per second", also, 199},
+		{"`TokenBucket`, and 10 per second", also, 199},
 	} {
 		// All that is asked for every 100 ms from half a minute before an edge on, for five
 		// minutes, at the last microsecond of a block when it is one.

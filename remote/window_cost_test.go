@@ -70,7 +70,7 @@ func TestBytesOfAKey(t *testing.T) {
 			bytes("token bucket that was full in between", 3, 0)
 			bytes("token bucket, 10 leases", 1, 10)
 		case lua.TokenBuckets:
-			bytes("token bucket with `Also`, 3 limits", 1, 0, lua.Limit{Cap: 5, Tokens: 5, Period: sec},
+			bytes("token bucket with 3 limits", 1, 0, lua.Limit{Cap: 5, Tokens: 5, Period: sec},
 				lua.Limit{Cap: 9999, Tokens: 1, Period: sec * 3600})
 		case lua.FixedWindow:
 			bytes("fixed window", 1, 0)

@@ -29,7 +29,7 @@ const (
 	SlidingLog Algorithm = Algorithm(lua.SlidingLog)
 
 	// SlidingWindow admits at most Tokens in any interval of length Per, also for large limits. A
-	// key can have several (Policy.Also). A used token comes back once Per is over, up to two
+	// key can have several ([Limit.And]). A used token comes back once Per is over, up to two
 	// blocks late (Limit.Precision).
 	SlidingWindow Algorithm = Algorithm(lua.SlidingWindow)
 )

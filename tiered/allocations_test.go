@@ -192,7 +192,7 @@ func TestDecisionsAtHomeAllocateNothing(t *testing.T) {
 	shares := func(also ...tiered.Limit) func(*testing.T) func() bool {
 		return func(t *testing.T) func() bool {
 			l := limiter(t, remote.NewMemory(), tiered.Policy{
-				Limit: tiered.PerSecond(1 << 39).WithBurst(1 << 20), Also: also, Standing: 1.0 / 8,
+				Limit: tiered.PerSecond(1 << 39).WithBurst(1 << 20).And(also...), Standing: 1.0 / 8,
 			}, nil)
 			g := tiered.Engine(l.Group())
 			time.Sleep(settleShares)

@@ -43,7 +43,7 @@ func TestAllowAtMost(t *testing.T) {
 		"sliding window": {hour(tiered.Policy{Algorithm: tiered.SlidingWindow}), 7, false, 5, 3, tiered.Granted},
 		"sliding log":    {hour(tiered.Policy{Algorithm: tiered.SlidingLog}), 7, false, 5, 3, tiered.Granted},
 		"several limits": {
-			tiered.Policy{Limit: tiered.PerHour(100), Also: []tiered.Limit{tiered.PerDay(10)}}, 7, false, 5, 3, tiered.Granted,
+			tiered.Policy{Limit: tiered.PerHour(100).And(tiered.PerDay(10))}, 7, false, 5, 3, tiered.Granted,
 		},
 		"the share":   {ten, 0, true, 9, 5, tiered.Fallback}, // of two processes
 		"fail-open":   {hour(tiered.Policy{FailMode: tiered.FailOpen}), 0, true, 9, 9, tiered.Open},
@@ -215,7 +215,7 @@ func separatePolicies() []tiered.Policy {
 		direct("direct", 5),
 		{Name: "leased", Limit: tiered.PerHour(1000)},
 		tried, keys,
-		{Name: "window", Limit: tiered.PerDay(6), Algorithm: tiered.SlidingWindow, Also: []tiered.Limit{tiered.PerHour(5)}},
+		{Name: "window", Limit: tiered.PerDay(6).And(tiered.PerHour(5)), Algorithm: tiered.SlidingWindow},
 		{Name: "fixed", Limit: tiered.PerDay(6), Algorithm: tiered.FixedWindow},
 	}
 }

@@ -19,7 +19,7 @@ import (
 // keys. What PerKey returns is not known, only that there is one.
 func (p Policy) limitsText() string {
 	var limits []string
-	for _, l := range p.limits() {
+	for _, l := range p.Limit.Each() {
 		if l.rule() == local.ByLimit {
 			if l.Burst == l.Tokens { // the default
 				l.Burst = 0

@@ -117,10 +117,10 @@ func TestTwoServicesWithOneLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := remote.NewMemory()
 		shop := run(t, memory, "shop", tiered.Policy{
-			Name: "api", Limit: tiered.PerMinute(1000).WithBurst(1000), Also: []tiered.Limit{tiered.PerHour(5000)}, FailMode: tiered.FailOpen,
+			Name: "api", Limit: tiered.PerMinute(1000).WithBurst(1000).And(tiered.PerHour(5000)), FailMode: tiered.FailOpen,
 		}, tiered.Policy{Name: "else", Limit: tiered.PerSecond(7)})
 		billing := run(t, memory, "billing", tiered.Policy{
-			Name: "api", Limit: tiered.PerHour(5000), Also: []tiered.Limit{tiered.PerMinute(1000)}, Lease: tiered.Lease{Size: 5},
+			Name: "api", Limit: tiered.PerHour(5000).And(tiered.PerMinute(1000)), Lease: tiered.Lease{Size: 5},
 		}, tiered.Policy{Name: "other", Limit: tiered.PerSecond(8)})
 		time.Sleep(time.Minute)
 		for _, p := range []*program{shop, billing} {
@@ -252,7 +252,7 @@ func TestLimitsText(t *testing.T) {
 	for want, p := range map[string]tiered.Policy{
 		"100/s":                                 {Limit: tiered.PerSecond(100).WithBurst(100)},
 		"100/s burst 200":                       {Limit: tiered.PerSecond(100).WithBurst(200)},
-		"10/s, 100/min":                         {Limit: tiered.PerMinute(100), Also: []tiered.Limit{tiered.PerSecond(10)}},
+		"10/s, 100/min":                         {Limit: tiered.PerMinute(100).And(tiered.PerSecond(10))},
 		"unlimited or by key":                   {Limit: tiered.Unlimited(), PerKey: perKey},
 		"blocked":                               {Limit: tiered.Blocked()},
 		"100/h by sliding log":                  {Limit: tiered.PerHour(100), Algorithm: tiered.SlidingLog},

@@ -67,7 +67,7 @@ func TestBadQuotas(t *testing.T) {
 		"5/min in UTC":                    `"in" at position 7 is for days, weeks, months, quarters and years`,
 		"5/3months":                       `"3months" at position 3 must be s, min, h, day, week, month, quarter, year, or a duration`,
 		"5/month in UTC in Europe/Berlin": `"in" at position 16 must be given once`,
-		"5/month on day 3":                `"on" at position 9 must be in, from, burst or precision`,
+		"5/month on day 3":                `"on" at position 9 must be in, from, burst, precision or and`,
 	} {
 		_, err := tiered.ParseLimit(text)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Count(err.Error(), "\n") > 0 && !strings.Contains(text, " on ") {

@@ -41,8 +41,8 @@ func TestCarriedLimit(t *testing.T) {
 		"another window": {
 			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.FixedWindow}, tiered.PerDay(20), 10,
 		},
-		"beside Also": {
-			tiered.Policy{Limit: tiered.PerHour(10), Also: []tiered.Limit{tiered.PerDay(90)}}, tiered.PerHour(20), 10,
+		"one of two": {
+			tiered.Policy{Limit: tiered.PerHour(10).And(tiered.PerDay(90))}, tiered.PerHour(20), 10,
 		},
 	} {
 		bubble(t, name, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestCarriedLimit(t *testing.T) {
 			if admitted != c.want {
 				t.Errorf("%d admitted, want %d", admitted, c.want)
 			}
-			valid := c.limit != tiered.Limit{} && c.policy.CheckCarriedLimit(c.limit) == nil
+			valid := c.limit != tiered.Limit{} && c.policy.CheckLimit(c.limit) == nil
 			if faults := l.Group().Stats().Policies["p"].Faults.PerKey; (faults > 0) == (valid ||
 				c.limit == tiered.Limit{}) {
 				t.Errorf("%d faults of a limit that is valid: %v", faults, valid)
@@ -126,15 +126,20 @@ func TestInvalidCarriedLimit(t *testing.T) {
 		{tiered.Policy{Limit: tiered.PerHour(1)}, tiered.PerHour(-1), "Limit.Tokens is -1"},
 		{tiered.Policy{Limit: tiered.PerHour(1), Algorithm: tiered.FixedWindow}, tiered.PerDay(1), "Per"},
 		{
-			tiered.Policy{Limit: tiered.PerHour(1), Also: []tiered.Limit{tiered.PerDay(1)}},
+			tiered.Policy{Limit: tiered.PerHour(1).And(tiered.PerDay(1))},
 			tiered.PerHour(3),
-			"Policy.Also has 1 limits: must be empty",
+			"Policy.Limit is 1 limit: must be 2 limits, as Limit is, because the buckets in Redis count by them",
 		},
 		{
-			tiered.Policy{Limit: tiered.PerHour(1), Also: []tiered.Limit{tiered.PerDay(1)}},
-			tiered.PerHour(1),
-			"Policy.Also has 1 limits: must be empty",
-		}, // the policy's own
+			tiered.Policy{Limit: tiered.PerHour(1).And(tiered.PerDay(1))},
+			tiered.PerHour(1).And(tiered.PerWeek(1)),
+			"Policy.Limit.Also[0].Per is 168h0m0s: must be that of Limit.Also[0], 24h0m0s, because the buckets in Redis count by it",
+		},
+		{
+			tiered.Policy{Limit: tiered.PerHour(1).And(tiered.PerDay(1)), Algorithm: tiered.SlidingWindow},
+			tiered.PerHour(1).And(tiered.Limit{Tokens: 1, Per: 24 * time.Hour, Precision: time.Hour}),
+			"Policy.Limit.Also[0].Precision is 1h0m0s: must be that of Limit.Also[0], 24m0s, because the buckets in Redis count by it",
+		},
 		{
 			tiered.Policy{Limit: tiered.PerHour(90), Standing: 1.0 / 8},
 			tiered.Limit{Tokens: 8, Per: 10 * 365 * 24 * time.Hour},

@@ -57,11 +57,13 @@ func TestNewRateCountsFromTheNextCallOn(t *testing.T) {
 				p := tiered.Policy{Name: "api", Limit: c.from, Lease: neverLeased, FailMode: tiered.FailClosed}
 				var now atomic.Pointer[tiered.Limit]
 				now.Store(&c.from)
+				to := c.to
 				switch how {
 				case "leased":
 					p.Lease = tiered.Lease{}
 				case "also":
-					p.Also = []tiered.Limit{tiered.PerSecond(1 << 30)}
+					fast := tiered.PerSecond(1 << 30)
+					p.Limit, to = c.from.And(fast), c.to.And(fast)
 					if c.from.Per != c.to.Per || c.from.Per == second {
 						t.Skip("a bucket of several is named by its period")
 					}
@@ -84,7 +86,7 @@ func TestNewRateCountsFromTheNextCallOn(t *testing.T) {
 				if now.Store(&c.to); how == "per key" {
 					l.Refresh("k")
 				} else {
-					set(t, l, limitTo(c.to))
+					set(t, l, limitTo(to))
 				}
 				time.Sleep(c.later)
 				want := int64(0) // by rate, with what the calls of the test took

@@ -40,7 +40,7 @@ func TestClientsClockCountsForNothing(t *testing.T) {
 	hour := tiered.Limit{Tokens: 10, Per: time.Hour}
 	for i, p := range []tiered.Policy{
 		{Limit: hour},
-		{Limit: hour, Also: []tiered.Limit{tiered.PerDay(100)}},
+		{Limit: hour.And(tiered.PerDay(100))},
 		{Limit: hour, Algorithm: tiered.FixedWindow},
 		{Limit: hour, Algorithm: tiered.SlidingWindow},
 		{Limit: hour, Algorithm: tiered.SlidingLog},
@@ -108,7 +108,7 @@ func eachAlgorithm(t *testing.T, f func(t *testing.T, p tiered.Policy)) {
 		play := func(t *testing.T) { synctest.Test(t, func(t *testing.T) { f(t, p) }) }
 		t.Run(a.String(), play)
 		if several := lua.Algorithm(a).BySeveral(); several != lua.Algorithm(a) {
-			p.Also = []tiered.Limit{tiered.PerHour(100)}
+			p.Limit = p.Limit.And(tiered.PerHour(100))
 			t.Run(several.String(), play)
 		}
 	}

@@ -26,10 +26,10 @@ func TestCostsThatAreNeverAdmitted(t *testing.T) {
 		"tokens":         {tiered.Policy{Limit: per}, 12, "Policy.Limit.Tokens is 12"},
 		"burst":          {tiered.Policy{Limit: per.WithBurst(5)}, 5, "Policy.Limit.Burst is 5"},
 		"larger burst":   {tiered.Policy{Limit: per.WithBurst(15)}, 15, "Policy.Limit.Burst is 15"},
-		"also":           {tiered.Policy{Limit: per, Also: also}, 7, "Policy.Also[1].Tokens is 7"},
+		"also":           {tiered.Policy{Limit: per.And(also...)}, 7, "Policy.Limit.Also[1].Tokens is 7"},
 		"fixed window":   {tiered.Policy{Limit: per, Algorithm: tiered.FixedWindow}, 12, "Policy.Limit.Tokens"},
 		"sliding window": {tiered.Policy{Limit: per, Algorithm: tiered.SlidingWindow}, 12, "Policy.Limit.Tokens"},
-		"windows":        {tiered.Policy{Limit: per, Algorithm: tiered.SlidingWindow, Also: also}, 7, "Policy.Also[1].Tokens"},
+		"windows":        {tiered.Policy{Limit: per.And(also...), Algorithm: tiered.SlidingWindow}, 7, "Policy.Limit.Also[1].Tokens"},
 		"sliding log":    {tiered.Policy{Limit: per, Algorithm: tiered.SlidingLog}, 12, "Policy.Limit.Tokens"},
 		"standing": {
 			tiered.Policy{Limit: tiered.PerMinute(1200), Standing: 1.0 / 8},
@@ -96,7 +96,7 @@ func TestDecisionsSayTheCost(t *testing.T) {
 		"unlimited":       {tiered.Policy{Limit: tiered.Unlimited()}, 0, allow("k", 3), 3},
 		"blocked":         {tiered.Policy{Limit: tiered.Blocked()}, 0, allow("k", 3), 3},
 		"shadowed":        {tiered.Policy{Limit: minute.Limit, Shadow: true}, 0, allow("k", 12), 12},
-		"several limits":  {tiered.Policy{Limit: minute.Limit, Also: []tiered.Limit{tiered.PerHour(30)}}, 0, allow("k", 3), 3},
+		"several limits":  {tiered.Policy{Limit: minute.Limit.And(tiered.PerHour(30))}, 0, allow("k", 3), 3},
 		"standing":        {tiered.Policy{Limit: tiered.PerMinute(1000), Standing: 1.0 / 8}, 0, allow("k", 3), 3},
 		"fallback":        {minute, 0, allow("k", 3), 3},
 		"Reserve":         {minute, 0, func(l *tiered.Limiter) tiered.Decision { return l.ReserveN(ctx, "k", 3).Decision }, 3},
@@ -150,7 +150,7 @@ func TestDecisionsSayTheCost(t *testing.T) {
 // AllowEach, AllowSeparately and PeekEach write the cost of each use.
 func TestEachDecisionSaysItsCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, _ := told(t, tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(100)}})
+		l, _ := told(t, tiered.Policy{Limit: tiered.PerMinute(10).And(tiered.PerHour(100))})
 		uses := []tiered.Use{l.For("c").N(11), l.For("b").N(3), l.For("a").N(2)} // c is refused
 		check := func(what string, each []tiered.Decision, want ...int64) {
 			t.Helper()

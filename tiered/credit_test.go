@@ -77,7 +77,7 @@ func TestCharge(t *testing.T) {
 		{"with a larger debt", tiered.Policy{Limit: tiered.PerDay(10), MaxDebt: 40}, 25, -15, 0},
 		{"too much for that", tiered.Policy{Limit: tiered.PerDay(10), MaxDebt: 40}, 99, -40, 49},
 		{"with a second limit", tiered.Policy{
-			Limit: tiered.PerDay(10), Also: []tiered.Limit{tiered.PerHour(30)}, MaxDebt: 40,
+			Limit: tiered.PerDay(10).And(tiered.PerHour(30)), MaxDebt: 40,
 		}, 25, -15, 0},
 		{"a window", tiered.Policy{Limit: tiered.PerDay(10), Algorithm: tiered.FixedWindow, Calendar: true}, 4, 6, 0},
 		{"a log", tiered.Policy{Limit: tiered.PerDay(10), Algorithm: tiered.SlidingLog}, 4, 6, 0},
@@ -156,7 +156,7 @@ func TestRefund(t *testing.T) {
 		{"never above the burst", tiered.Policy{Limit: tiered.PerDay(10)}, 7, 1 << 40, 10},
 		{"of an unused key", tiered.Policy{Limit: tiered.PerDay(10)}, 0, 5, 10},
 		{"out of debt", tiered.Policy{Limit: tiered.PerDay(10), MaxDebt: 50}, 40, 35, 5},
-		{"with a second limit", tiered.Policy{Limit: tiered.PerDay(10), Also: []tiered.Limit{tiered.PerHour(30)}}, 7, 3, 6},
+		{"with a second limit", tiered.Policy{Limit: tiered.PerDay(10).And(tiered.PerHour(30))}, 7, 3, 6},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := limiter(t, newTape(), c.policy, nil)

@@ -198,7 +198,7 @@ func TestLostAnswersChargeADebtOnce(t *testing.T) {
 	} {
 		bubble(t, fmt.Sprint(c.algorithm, " ", len(c.also)), func(t *testing.T) {
 			s := newDistant(0)
-			p := tiered.Policy{Name: "api", Algorithm: c.algorithm, Limit: tiered.PerHour(100), Also: c.also}
+			p := tiered.Policy{Name: "api", Algorithm: c.algorithm, Limit: tiered.PerHour(100).And(c.also...)}
 			l := limiter(t, s, p, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
 			time.Sleep(4 * time.Second)
 			ask := func(n int, pause time.Duration) {

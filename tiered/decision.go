@@ -16,7 +16,7 @@ type Decision struct {
 	Allowed     bool
 	Reason      Reason
 	Tier        Tier
-	LimitNumber uint8  // of the limit that refused, or has the fewest tokens: 1 is Limit, 2 is Also[0]; 0 for a single one
+	LimitNumber uint8  // of the limit that refused, or has the fewest tokens: from 1, as [Limit.Each] has it; 0 for a single one
 	Expired     bool   // if Canceled: the context's deadline passed
 	Policy      string // name of the policy that decided
 	Key         string `json:"-"` // as in the request; not in JSON, because it may be a secret

@@ -108,7 +108,7 @@ func TestWhichLimitRefused(t *testing.T) {
 						})))
 						defer g.Close(ctx)
 						l := must(g.NewLimiter(tiered.Policy{
-							Name: "p", Limit: c.limits[0], Also: c.limits[1:], Algorithm: algorithm,
+							Name: "p", Limit: c.limits[0].And(c.limits[1:]...), Algorithm: algorithm,
 							Lease: tiered.Lease{Size: size},
 						}))
 						other := must(g.NewLimiter(tiered.Policy{Name: "other", Limit: tiered.PerHour(1000)}))
@@ -161,7 +161,7 @@ func TestWhichLimitIsTightest(t *testing.T) {
 	for _, size := range []int64{0, tiered.NoLease} {
 		synctest.Test(t, func(t *testing.T) {
 			l := limiter(t, remote.NewMemory(), tiered.Policy{
-				Name: "p", Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(25)}, Lease: tiered.Lease{Size: size},
+				Name: "p", Limit: tiered.PerSecond(10).And(tiered.PerHour(25)), Lease: tiered.Lease{Size: size},
 			}, nil)
 			seen := map[uint8]int{}
 			for range 25 {
@@ -188,7 +188,7 @@ func TestWhichLimitIsTightest(t *testing.T) {
 func TestWhichRefusedIsNotTheTightest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), tiered.Policy{
-			Name: "p", Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(12)}, Lease: neverLeased,
+			Name: "p", Limit: tiered.PerMinute(10).And(tiered.PerHour(12)), Lease: neverLeased,
 		}, nil)
 		r := l.ReserveN(ctx, "k", 7) // 3 and 5 are left
 		ask := func(cost int64, allowed bool, tier tiered.Tier, which uint8) {
@@ -268,7 +268,7 @@ func TestRefusalSaysWhatIsLeft(t *testing.T) {
 		{tiered.Policy{
 			Limit: tiered.PerHour(10), PerKey: func(string) tiered.Limit { return tiered.PerMinute(20) },
 		}, 20, 12 * second, 12 * second},
-		{tiered.Policy{Limit: tiered.PerHour(50), Also: []tiered.Limit{minute}}, 10, 24 * second, time.Hour},
+		{tiered.Policy{Limit: tiered.PerHour(50).And(minute)}, 10, 24 * second, time.Hour},
 		{tiered.Policy{Limit: minute, Algorithm: tiered.FixedWindow}, 10, second, time.Minute},
 		{tiered.Policy{Limit: minute, Algorithm: tiered.SlidingLog}, 10, 59 * second, time.Minute},
 		{tiered.Policy{Limit: minute, Algorithm: tiered.SlidingWindow}, 10, 59 * second, 63 * second},

@@ -47,7 +47,7 @@
 //
 // # What else there is
 //
-// A policy can have further limits on each key ([Policy].Also), other limits for some keys (PerKey)
+// A policy can have several limits on each key ([Limit.And]), other limits for some keys (PerKey)
 // or plans (Plans), and count in windows (Algorithm). [Limiter.SetPolicy] changes it at run time.
 // [All] joins keys of several policies: all of them admit a request, or none. [Limiter.Wait] waits
 // for its turn, [Limiter.Reserve] takes tokens that can be returned or corrected, and

@@ -47,10 +47,9 @@ func Call(name string, l *Limiter) lua.Call {
 
 func (ls *limiters) Placed() []*Limiter { return ls.placed }
 
-func (p Policy) CheckCarriedLimit(l Limit) error { return p.checkCarriedLimit(l) }
-func (p Policy) LimitsText() string              { return p.limitsText() }
-func (o *Options) Fill() (Options, error)        { return o.fill() }
-func (h *health) StateLosses() *atomic.Int64     { return &h.stateLosses }
+func (p Policy) LimitsText() string          { return p.limitsText() }
+func (o *Options) Fill() (Options, error)    { return o.fill() }
+func (h *health) StateLosses() *atomic.Int64 { return &h.stateLosses }
 
 var (
 	NewTracer = newTracer

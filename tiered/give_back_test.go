@@ -238,11 +238,11 @@ func TestCancelAfterEviction(t *testing.T) {
 	for _, p := range []tiered.Policy{
 		{Limit: tiered.PerDay(100), Lease: neverLeased},
 		{Limit: tiered.PerHour(10_000)},
-		{Limit: tiered.PerDay(100), Also: []tiered.Limit{tiered.PerHour(80)}, Lease: neverLeased},
+		{Limit: tiered.PerDay(100).And(tiered.PerHour(80)), Lease: neverLeased},
 		{Limit: tiered.PerDay(100), Algorithm: tiered.FixedWindow},
 		{Limit: tiered.PerDay(100), Algorithm: tiered.SlidingLog},
 		{Limit: tiered.PerDay(100), Algorithm: tiered.SlidingWindow},
-		{Limit: tiered.PerDay(100), Algorithm: tiered.SlidingWindow, Also: []tiered.Limit{tiered.PerHour(80)}},
+		{Limit: tiered.PerDay(100).And(tiered.PerHour(80)), Algorithm: tiered.SlidingWindow},
 	} {
 		for _, c := range []struct {
 			name                string
@@ -268,7 +268,7 @@ func TestCancelAfterEviction(t *testing.T) {
 				10,
 			},
 		} {
-			t.Run(fmt.Sprint(p.Algorithm, " ", p.Limit.Tokens, "/", len(p.Also), "/", c.name), func(t *testing.T) {
+			t.Run(fmt.Sprint(p.Algorithm, " ", p.Limit.Tokens, "/", len(p.Limit.Each())-1, "/", c.name), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store, ctx := newTape(), t.Context()
 					watch := several(t, store, nil, p)[0]

@@ -76,7 +76,7 @@ func TestHabits(t *testing.T) {
 			t.Error(err)
 		}
 
-		_ = tiered.Policy{Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(1000)}}
+		_ = tiered.Policy{Limit: tiered.PerSecond(10).And(tiered.PerHour(1000))}
 		if d := tiered.All(limiter.For("bob"), limiter.For("cid").N(3)).Allow(ctx); !d.Allowed || d.Cost != 3 {
 			t.Error(d)
 		}

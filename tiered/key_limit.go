@@ -55,9 +55,8 @@ func (l *Limiter) perKeyFault(why string) {
 // has had it for ten seconds. A request may cost no more than the burst that it has, and its
 // Decision has that Burst.
 //
-// A limit that the policy cannot have is ignored, because a request must not fail for it. A policy
-// with Also can have none. PolicyStats.Faults counts it, and the first one is logged with field,
-// value and rule.
+// A limit that the policy cannot have is ignored, because a request must not fail for it.
+// PolicyStats.Faults counts it, and the first one is logged with field, value and rule.
 func (u Use) WithLimit(limit Limit) Use {
 	if limit == (Limit{}) {
 		return u
@@ -125,17 +124,18 @@ func (l *Limiter) planLimit(name, key string) (limit *engine.Resolved, unknown b
 	return l.carriedLimit(s, plan), false
 }
 
-// LimitOf returns the limit by which this Limiter made the Decision d, from memory. It reports
-// false if the process no longer keeps the key.
+// LimitOf returns the limit by which this Limiter made the Decision d, of several that of its
+// LimitNumber, from memory. It reports false if the process no longer keeps the key.
 func (l *Limiter) LimitOf(d Decision) (limit Limit, ok bool) {
 	if l.isZero() {
 		return Limit{}, false
 	}
 	if p := policyOf(l.core.Settings()); p.PerKey == nil && !l.core.Carries() {
-		if i := int(d.LimitNumber) - 2; i >= 0 && i < len(p.Also) {
-			return p.Also[i], true
+		if !p.Limit.several() {
+			return p.Limit, true
 		}
-		return p.Limit, true
+		each := p.Limit.Each()
+		return each[min(max(int(d.LimitNumber), 1), len(each))-1], true
 	}
 	p, ok := l.core.Find(d.Key)
 	if !ok {
@@ -147,6 +147,6 @@ func (l *Limiter) LimitOf(d Decision) (limit Limit, ok bool) {
 	case local.Blocked:
 		return Blocked(), true
 	default:
-		return Limit(engine.Owner(p).LimitOf(d.Burst)), true
+		return Limit(engine.Owner(p).LimitOf(d.LimitNumber, d.Burst)), true
 	}
 }

@@ -18,7 +18,7 @@ func TestLongLeasesKeepTheLimit(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			store := newDistant(0)
 			p := tiered.Policy{
-				Name: "api", Limit: tiered.PerMinute(600), Also: also, FailMode: tiered.FailClosed,
+				Name: "api", Limit: tiered.PerMinute(600).And(also...), FailMode: tiered.FailClosed,
 				Lease: tiered.Lease{Size: 150, Period: 10 * time.Second}, // it lives for 40 s
 			}
 			var all []*tiered.Limiter

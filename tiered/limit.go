@@ -9,6 +9,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/calendar"
 	"github.com/tiered-limiter/tiered-limiter/internal/engine"
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // Limit is Tokens per Per, with bursts of up to Burst: see [Algorithm]. The zero Limit is an error
@@ -26,7 +27,15 @@ type Limit struct {
 	// Calendar, if it is not zero, makes Tokens the quota of each day, week, month, quarter or year
 	// of a time zone, instead of a Per, which is 0 then. Only for a FixedWindow. See [PerMonth].
 	Calendar Calendar
+
+	// Also are further limits on the same key, which [Limit.And] adds. The fields above are those of
+	// the first.
+	Also Further
 }
+
+// Further are the limits that a Limit has beside its own fields. They can be compared, as a Limit
+// can. [Limit.And] makes them, and [Limit.Each] reads them.
+type Further = engine.Further
 
 // Calendar says which periods of the calendar are the windows of a FixedWindow. The methods of a
 // Limit set it: [Limit.In], [Limit.From] and [Limit.FromMonth].
@@ -118,6 +127,34 @@ func (l Limit) ofCalendar() Limit {
 	return l
 }
 
+// And returns l with further limits on the same key, up to eight in all. A request needs tokens of
+// each:
+//
+//	tiered.PerSecond(10).WithBurst(20).And(tiered.PerHour(1000))
+//
+// They are for a TokenBucket, each with a different Per, or for a SlidingWindow, and not Unlimited
+// or Blocked. And comes last: [Limit.WithBurst], In and From change the first limit of the result.
+func (l Limit) And(more ...Limit) Limit {
+	all := make([]engine.Limit, len(more))
+	for i, m := range more {
+		all[i] = engine.Limit(m)
+	}
+	return Limit(engine.Limit(l).And(all...))
+}
+
+// Each returns the limits that [Limit.And] joined, in their order: l alone if there are none.
+func (l Limit) Each() []Limit {
+	each := engine.Limit(l).Each()
+	all := make([]Limit, len(each))
+	for i, x := range each {
+		all[i] = Limit(x)
+	}
+	return all
+}
+
+// several reports whether l is more than one limit.
+func (l Limit) several() bool { return l.Also != Further{} }
+
 // longest returns Per, or the longest that a period of the calendar lasts.
 func (l Limit) longest() time.Duration { return engine.Limit(l).Longest() }
 
@@ -167,6 +204,7 @@ func (l Limit) burst() int64 { return engine.Limit(l).Most() }
 func (l Limit) nanosPerToken() float64 { return engine.Limit(l).NanosPerToken() }
 
 const (
+	maxLimits = lua.MostLimits   // of a key
 	maxTokens = engine.MaxTokens // levels are doubles; beyond this, small refills would be lost
 	maxPer    = 100 * 365 * 24 * time.Hour
 )
@@ -189,8 +227,19 @@ func (f *faults) bad(field string, value any, rule string) {
 
 func (f *faults) err() error { return errors.Join(f.all...) }
 
+// limitField is the field of the i-th of several limits, from 0.
+func limitField(name string, i int) string {
+	if i == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s.Also[%d]", name, i-1)
+}
+
 // validate reports all problems of l, each with field, value and rule.
 func (l Limit) validate(name string) error {
+	if l.several() {
+		return l.validateEach(name)
+	}
 	if l.rule() != local.ByLimit {
 		return nil
 	}
@@ -214,4 +263,20 @@ func (l Limit) validate(name string) error {
 		f.bad("Burst", l.saidBurst(), "must be 1 to 2^40; leave it out for that of Limit.Tokens, and use Blocked to refuse everything")
 	}
 	return f.err()
+}
+
+// validateEach is validate of several limits.
+func (l Limit) validateEach(name string) error {
+	var all []error
+	if n := engine.Limit(l).Len(); n > maxLimits {
+		all = append(all, fmt.Errorf("tiered: %s.Also is %d limits: must be at most %d", name, n-1, maxLimits-1))
+	}
+	for i, one := range l.Each() {
+		if field := limitField(name, i); one.rule() != local.ByLimit {
+			all = append(all, fmt.Errorf("tiered: %s is %v: must be a limit, because it is one of several", field, one))
+		} else if err := one.validate(field); err != nil {
+			all = append(all, err)
+		}
+	}
+	return errors.Join(all...)
 }

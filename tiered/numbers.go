@@ -13,7 +13,6 @@ import (
 // What the engine and the scripts need of a policy, as numbers.
 
 const (
-	maxLimits  = lua.MostLimits
 	maxBlocks  = lua.MostSpan - 1 // in a Per: an interval of that length touches one more
 	maxWindow  = 10 * 365 * 24 * time.Hour
 	maxEntries = 100_000 // of a SlidingLog
@@ -25,9 +24,6 @@ const (
 	_ = uint64(lua.LongestPeriod - maxPer/time.Microsecond)
 	_ = uint64(lua.LongestWindow - 3*maxWindow/time.Microsecond)
 )
-
-// limits returns all limits of a policy.
-func (p Policy) limits() []Limit { return append([]Limit{p.Limit}, p.Also...) }
 
 // precision returns the length of a block.
 func (l Limit) precision() time.Duration {
@@ -58,7 +54,7 @@ func (p Policy) window() time.Duration {
 		return 0
 	}
 	shortest := p.Limit.Per
-	for _, l := range p.Also {
+	for _, l := range p.Limit.Each() {
 		shortest = min(shortest, l.Per)
 	}
 	return shortest
@@ -67,7 +63,7 @@ func (p Policy) window() time.Duration {
 // algorithm returns the algorithm that counts. With several limits it may be another one.
 func (p Policy) algorithm() lua.Algorithm {
 	a := lua.Algorithm(p.Algorithm)
-	if len(p.Also) > 0 {
+	if p.Limit.several() {
 		return a.BySeveral()
 	}
 	return a
@@ -114,8 +110,7 @@ func (p Policy) leased(lp *local.Policy) bool {
 // smallest burst and the slowest refill, which are safe for each limit.
 func (p Policy) fallbackNumbers() (burst, tokens int64, per time.Duration) {
 	burst, tokens, per = p.Limit.burst(), p.Limit.Tokens, p.Limit.longest()
-	for _, l := range p.Also {
-		burst = min(burst, l.burst())
+	for _, l := range p.Limit.Each()[1:] {
 		if l.nanosPerToken() > float64(per)/float64(tokens) {
 			tokens, per = l.Tokens, l.Per
 		}
@@ -125,12 +120,13 @@ func (p Policy) fallbackNumbers() (burst, tokens int64, per time.Duration) {
 
 // call returns what every call of a policy contains.
 func (p Policy) call() lua.Call {
-	first := p.Limit.stored(p.Algorithm)
+	each := p.Limit.Each()
+	first := each[0].stored(p.Algorithm)
 	c := lua.Call{
 		Algorithm: p.algorithm(), Cap: first.Cap, Tokens: first.Tokens, Period: first.Period, Span: first.Span,
 		TTL: int64(time.Second / time.Microsecond), Fleet: 1, MaxDebt: p.MaxDebt,
 	}
-	for _, also := range p.Also {
+	for _, also := range each[1:] {
 		c.Also = append(c.Also, also.stored(p.Algorithm))
 	}
 	return c
@@ -138,7 +134,7 @@ func (p Policy) call() lua.Call {
 
 // retention returns an upper bound of the time for which what a key used counts.
 func (p Policy) retention() (longest time.Duration) {
-	for _, l := range p.limits() {
+	for _, l := range p.Limit.Each() {
 		longest = max(longest, l.retention(p.Algorithm))
 	}
 	return longest

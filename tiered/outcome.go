@@ -79,8 +79,13 @@ func (d *Decision) tellSeveral(o local.Outcome, b *engine.Bucket, now time.Durat
 	if d.tellLimit(engine.Owner(o.Policy), which); told {
 		d.ResetAfter = d.severalFull(o, clear, now, b != nil || clear > 0)
 	}
-	if t != nil { // afterwards, because what the key has left says when it is full
-		d.tellCarried(t.Carried)
+	if t == nil {
+		return
+	}
+	// Afterwards, because what the key has left says when it is full.
+	if carried := d.tellCarried(t.Carried); carried != nil && d.ResetAfter > 0 && !o.Policy.Call.Algorithm.Has(lua.Window) {
+		limit := carried.Limits[max(d.LimitNumber, 1)-1]
+		d.ResetAfter = d.refills(limit.Most(), limit.NanosPerToken(), o.Left < 0)
 	}
 }
 
@@ -107,15 +112,27 @@ func (d *Decision) tellCarried(o *engine.Resolved) *engine.Resolved {
 	if o == nil {
 		return nil
 	}
-	limit := o.Limits[0]
-	burst := limit.Most()
-	if limit.Rule() != local.ByLimit || burst >= d.Burst || d.Burst == math.MaxInt64 {
+	if o.Limit.Rule() != local.ByLimit || d.Burst == math.MaxInt64 {
 		return nil
 	}
-	used := d.Burst - d.Remaining
-	d.Burst, d.Remaining = burst, min(d.Remaining, burst)
-	if o.Settings.Windows { // what the window counts, counts by each limit
-		d.Remaining = max(burst-used, 0)
+	which, used, left := o.Smallest, d.Burst-d.Remaining, d.Remaining
+	if d.LimitNumber > 0 && d.Reason <= FallbackSpent { // else only the burst decides
+		which = d.LimitNumber
+	}
+	burst := o.Limits[which-1].Most()
+	if burst < d.Burst {
+		if left = min(left, burst); o.Settings.Windows { // what the window counts, counts by each limit
+			left = max(burst-used, 0)
+		}
+	}
+	if most := o.Most(); left > most { // of several another one has fewer
+		which, burst, left = o.Smallest, most, most
+	}
+	if burst >= d.Burst && left == d.Remaining {
+		return nil
+	}
+	if d.Burst, d.Remaining = burst, left; d.LimitNumber > 0 {
+		d.LimitNumber = which
 	}
 	return o
 }

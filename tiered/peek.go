@@ -47,24 +47,38 @@ func (u Use) Peek(ctx context.Context) (d Decision) {
 	return d
 }
 
-// PeekEach returns the state of each limit of key, first of Policy.Limit, then of Policy.Also, each
-// as Peek would if it were the only one. It takes nothing, and asks Redis once at most. So it
-// blocks for at most Options.Budget. If Redis does not answer by then, it returns an error and no
-// Decisions.
+// PeekEach returns the state of each limit of key, in the order of [Limit.Each], each as Peek would
+// if it were the only one. It takes nothing, and asks Redis once at most. So it blocks for at most
+// Options.Budget. If Redis does not answer by then, it returns an error and no Decisions.
 func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) {
+	return l.For(key).PeekEach(ctx)
+}
+
+// PeekEach is [Limiter.PeekEach] for a use of one key, by the limits or the plan that it has. It is
+// about one token, whatever the use costs.
+func (u Use) PeekEach(ctx context.Context) ([]Decision, error) {
+	if u.n != 1 {
+		return nil, Decision{}.Err()
+	}
+	l, key, carried := u.first[0].limiter, u.first[0].key, u.first[0].limit
 	if r := l.valid(key, 1); r != Granted {
 		return nil, l.refusal(key, 1, r).Err()
 	}
 	ctx = orBackground(ctx)
-	p := l.core.PolicyFor(l.core.ID(key), key)
+	var p *local.Policy
+	if carried != nil {
+		p = carried.Policy()
+	} else {
+		p = l.core.PolicyFor(l.core.ID(key), key)
+	}
 	if p.Rule != local.ByLimit {
-		return []Decision{l.Peek(ctx, key)}, nil
+		return []Decision{u.N(1).Peek(ctx)}, nil
 	}
 	alones := make([]*local.Policy, len(engine.Owner(p).Limits))
 	for i := range alones {
 		alones[i] = alone(p, i)
 	}
-	told, err := l.core.ForeseeEach(ctx, key, alones)
+	told, err := l.core.ForeseeEach(ctx, key, carried, alones)
 	if err != nil {
 		return nil, fmt.Errorf("%w: a peek at a key of policy %q: %w", ErrUnavailable, l.core.Name, err)
 	}
@@ -83,7 +97,7 @@ func alone(p *local.Policy, i int) *local.Policy {
 	}
 	limit := of.Limits[i]
 	owner := *of
-	owner.Limits, owner.Smallest, owner.Retention = of.Limits[i:i+1], 1, Limit(limit).retention(policyOf(of.Settings).Algorithm)
+	owner.Limit, owner.Limits, owner.Smallest, owner.Retention = limit, of.Limits[i:i+1], 1, Limit(limit).retention(policyOf(of.Settings).Algorithm)
 	if of.Shares != nil {
 		owner.Shares = of.Shares[i : i+1]
 	}

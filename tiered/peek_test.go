@@ -55,7 +55,7 @@ func TestPeekEach(t *testing.T) {
 	}{
 		{
 			"token buckets",
-			tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30), tiered.PerDay(100)}},
+			tiered.Policy{Limit: tiered.PerMinute(10).And(tiered.PerHour(30), tiered.PerDay(100))},
 			7,
 			[]tiered.Decision{
 				{LimitNumber: 1, Burst: 10, Remaining: 3, ResetAfter: 42 * time.Second},
@@ -65,7 +65,7 @@ func TestPeekEach(t *testing.T) {
 		},
 		{
 			"one of them is used up",
-			tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30)}},
+			tiered.Policy{Limit: tiered.PerMinute(10).And(tiered.PerHour(30))},
 			10,
 			[]tiered.Decision{
 				{LimitNumber: 1, Burst: 10, RetryAfter: 6 * time.Second, ResetAfter: time.Minute},
@@ -75,7 +75,7 @@ func TestPeekEach(t *testing.T) {
 		{
 			"sliding windows",
 			tiered.Policy{
-				Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30)}, Algorithm: tiered.SlidingWindow,
+				Limit: tiered.PerMinute(10).And(tiered.PerHour(30)), Algorithm: tiered.SlidingWindow,
 			},
 			10,
 			[]tiered.Decision{
@@ -120,7 +120,7 @@ func TestPeekEach(t *testing.T) {
 
 func TestPeekEachWithoutRedis(t *testing.T) {
 	store := remote.NewMemory()
-	l := limiter(t, store, tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30)}}, nil)
+	l := limiter(t, store, tiered.Policy{Limit: tiered.PerMinute(10).And(tiered.PerHour(30))}, nil)
 	store.Fail(errors.New("away"))
 	if all, err := l.PeekEach(ctx, "k"); all != nil || !errors.Is(err, tiered.ErrUnavailable) {
 		t.Errorf("%+v, %v", all, err)
@@ -136,7 +136,7 @@ func TestPeekSaysWhatAllowSays(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]tiered.Policy{
 		"token bucket":     {Limit: tiered.PerDay(1)},
-		"several limits":   {Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(1000)}},
+		"several limits":   {Limit: tiered.PerSecond(10).And(tiered.PerHour(1000))},
 		"sliding log":      {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingLog},
 		"sliding window":   {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingWindow},
 		"fixed window":     {Limit: tiered.PerMinute(10), Algorithm: tiered.FixedWindow},
@@ -232,11 +232,11 @@ func TestPeekAfterALimitWasRaised(t *testing.T) {
 	for _, also := range [][]tiered.Limit{nil, {tiered.PerDay(5000)}} {
 		for _, another := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				s, p := remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerHour(100), Also: also}
+				s, p := remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerHour(100).And(also...)}
 				l := limiter(t, s, p, nil)
 				for l.Allow(ctx, "k").Allowed {
 				}
-				if p.Limit = tiered.PerHour(10_000); another {
+				if p.Limit = tiered.PerHour(10_000).And(also...); another {
 					l = limiter(t, s, p, nil)
 				} else {
 					ok(t, l.SetPolicy(p))
@@ -259,7 +259,7 @@ func TestPeekAfterALimitWasRaised(t *testing.T) {
 func TestPeekEachInAHoldOff(t *testing.T) {
 	for _, also := range [][]tiered.Limit{nil, {tiered.PerDay(10_000)}, {tiered.Per(50, 2*time.Second).WithBurst(20)}} {
 		synctest.Test(t, func(t *testing.T) {
-			p := tiered.Policy{Limit: tiered.PerSecond(10).WithBurst(40), Also: also, Lease: tiered.Lease{Size: 6}}
+			p := tiered.Policy{Limit: tiered.PerSecond(10).WithBurst(40).And(also...), Lease: tiered.Lease{Size: 6}}
 			l := limiter(t, remote.NewMemory(), p, nil)
 			time.Sleep(4 * time.Second)
 			for l.Allow(ctx, "k").Allowed {

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -175,7 +174,7 @@ var windows = []tiered.Policy{
 	{Name: "log", Algorithm: tiered.SlidingLog, Limit: tiered.PerMinute(10)},
 	{Name: "sliding", Algorithm: tiered.SlidingWindow, Limit: tiered.PerMinute(10)},
 	{Name: "direct", Algorithm: tiered.SlidingWindow, Limit: tiered.PerMinute(10), Lease: neverLeased},
-	{Name: "buckets", Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(100)}},
+	{Name: "buckets", Limit: tiered.PerMinute(10).And(tiered.PerHour(100))},
 }
 
 // admitted asks until a request is refused, and reports how many were not.
@@ -196,26 +195,20 @@ func admitted(t *testing.T, l *tiered.Limiter, key string) (n int) {
 func TestPerKeyOfWindows(t *testing.T) {
 	for _, p := range windows {
 		t.Run(p.Name, func(t *testing.T) {
+			further := p.Limit.Each()[1:]
 			p.PerKey = func(key string) tiered.Limit {
 				return map[string]tiered.Limit{
-					"few": tiered.PerMinute(3), "any": tiered.Unlimited(), "none": tiered.Blocked(), "hour": tiered.PerHour(4), "bad": {Tokens: -1},
+					"few": tiered.PerMinute(3).And(further...), "any": tiered.Unlimited(), "none": tiered.Blocked(),
+					"hour": tiered.PerHour(4), "bad": {Tokens: -1},
 				}[key]
-			}
-			store := remote.NewMemory()
-			if len(p.Also) > 0 {
-				if _, err := tiered.New(store, p, nil); err == nil ||
-					!strings.Contains(err.Error(), "Policy.Also is 1 limits: must be empty with PerKey") {
-					t.Fatalf("%v", err)
-				}
-				return
 			}
 			synctest.Test(t, func(t *testing.T) {
 				l := several(t, newDistant(ms), nil, p)[0]
 				time.Sleep(time.Second)
-				hour := map[tiered.Algorithm]int{
-					tiered.FixedWindow: 10, tiered.SlidingLog: 10,
-					tiered.SlidingWindow: 4,
-				}[p.Algorithm]
+				hour := 10
+				if p.Algorithm == tiered.SlidingWindow {
+					hour = 4
+				}
 				for key, n := range map[string]int{"few": 3, "other": 10, "bad": 10, "hour": hour} {
 					if got := admitted(t, l, key); got != n {
 						t.Errorf("%s: %d, want %d", key, got, n)

@@ -131,7 +131,7 @@ func TestPlansAreCarriedLimits(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	valid, invalid := 0, 0
 	try := func(p tiered.Policy, l tiered.Limit) {
-		carried := p.CheckCarriedLimit(l)
+		carried := p.CheckLimit(l)
 		p.Plans = map[string]tiered.Limit{"x": l}
 		if err := p.Validate(); (err == nil) != (carried == nil) {
 			t.Errorf("%v, %+v as a plan: %v; carried: %v", p.Algorithm, l, err, carried)
@@ -150,6 +150,20 @@ func TestPlansAreCarriedLimits(t *testing.T) {
 	} {
 		p.Name, p.Limit = "p", tiered.PerSecond(10)
 		ok(t, p.Validate())
+		if joined := p; p.Algorithm == tiered.TokenBucket || p.Algorithm == tiered.SlidingWindow {
+			joined.Limit, joined.MaxDebt = p.Limit.And(tiered.PerMinute(300)), 0
+			for _, first := range []tiered.Limit{{}, tiered.Unlimited(), tiered.PerSecond(1), tiered.PerMinute(2), tiered.PerSecond(3).In("UTC")} {
+				for _, l := range []tiered.Limit{
+					tiered.PerMinute(7), tiered.PerMinute(7).WithBurst(3), tiered.PerSecond(7), tiered.PerHour(7), tiered.Blocked(), {},
+					{Tokens: 5, Per: time.Minute, Precision: time.Second}, {Tokens: 5, Per: time.Minute, Precision: 2 * time.Second},
+				} {
+					try(joined, first)
+					try(joined, first.And(l))
+					try(joined, first.And(l, tiered.PerDay(4)))
+					try(p, first.And(l))
+				}
+			}
+		}
 		for _, tokens := range []int64{-1, 0, 1, 10, 200_000, 1 << 41} {
 			for _, per := range []time.Duration{0, 1, time.Microsecond, time.Second, time.Minute, 20 * year, 200 * year} {
 				for _, burst := range []int64{0, -1, 5, 10, 300_000} {
@@ -211,7 +225,7 @@ func TestPlanOfAMinuteAndAMonth(t *testing.T) {
 			Name: "month", Limit: month(100), Algorithm: tiered.FixedWindow, Plans: map[string]tiered.Limit{"pro": month(500)},
 			PerKey: func(key string) tiered.Limit { return contracts[key] },
 		},
-		{Name: "all", Limit: tiered.PerSecond(30), Also: []tiered.Limit{tiered.PerHour(1000)}},
+		{Name: "all", Limit: tiered.PerSecond(30).And(tiered.PerHour(1000))},
 	}
 	for _, c := range []struct {
 		user, plan    string

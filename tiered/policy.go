@@ -3,7 +3,6 @@ package tiered
 import (
 	"maps"
 	"regexp"
-	"slices"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -12,11 +11,7 @@ import (
 // Policy says how much each key may use, and how that is counted.
 type Policy struct { // a new field has a row in TestEveryFieldOfAPolicy of package policyfile
 	Name  string // identifies the policy in Redis, in Stats and in Decisions: 1 to 64 of A–Z a–z 0–9 _ . -
-	Limit Limit  // of each key; required
-
-	// Also are up to seven further limits on each key, all of which a request needs. They are for a
-	// TokenBucket (each with a different Per) or a SlidingWindow, and not Unlimited or Blocked.
-	Also []Limit
+	Limit Limit  // of each key; required. [Limit.And] joins several
 
 	Algorithm Algorithm // selects how usage is counted
 
@@ -40,8 +35,9 @@ type Policy struct { // a new field has a row in TestEveryFieldOfAPolicy of pack
 	// key's first use, and the result is kept as long as the process keeps the key, until
 	// [Limiter.Refresh] or a change of the policy. Once requests have carried limits
 	// ([Use.WithLimit]), it is called for each that carries none, also concurrently. The zero Limit
-	// means Policy.Limit. So does an invalid one or a panic, and Stats counts both. It cannot be
-	// used with Also, and for a FixedWindow and a SlidingLog its limits must have the Per of Limit.
+	// means Policy.Limit. So does an invalid one or a panic, and Stats counts both. For a
+	// FixedWindow and a SlidingLog its limits must have the Per of Limit. If Limit is several, each
+	// is as many, with the same Per and Precision.
 	//
 	// PerKey runs on the goroutine of the request, and other requests for that key wait. Calls for
 	// one key never overlap. Budget does not bound it, so it must look into memory and not into a
@@ -51,9 +47,9 @@ type Policy struct { // a new field has a row in TestEveryFieldOfAPolicy of pack
 	// Plans are up to 1000 further limits by the name of a plan, 1 to 64 bytes such as "pro".
 	// [Use.WithPlan] says which one a request has, so a user's new plan holds from the next request
 	// on. Requests without a plan, or with an unknown one, go by Limit, which must not be
-	// Unlimited; a plan may be Unlimited or Blocked. For a FixedWindow and a SlidingLog it must
-	// have the Per of Limit. A key to which PerKey gives a limit goes by that. Plans cannot be used
-	// with Also. If only the key tells the plan, use PerKey with a map of your own.
+	// Unlimited; a plan may be Unlimited or Blocked. Else it must be as PerKey says. A key to which
+	// PerKey gives a limit goes by that. If only the key tells the plan, use PerKey with a map of
+	// your own.
 	Plans map[string]Limit
 
 	FailMode FailMode // decides if Redis does not answer and this process' lease is used up
@@ -62,8 +58,8 @@ type Policy struct { // a new field has a row in TestEveryFieldOfAPolicy of pack
 	// MaxDebt is how many tokens below zero a key may go, because [Reservation.Settle] or
 	// [Use.Charge] took more than it had, or because more was admitted while Redis did not answer.
 	// Its requests are refused until the refill has paid that. Debt beyond MaxDebt is forgiven, and
-	// counted in Stats. 0 means one burst; other values are at least the largest burst of Limit and
-	// Also, and at most 2⁴⁰. Only for a TokenBucket. Choose the sum of the highest costs of all
+	// counted in Stats. 0 means one burst; other values are at least the largest burst of Limit,
+	// and at most 2⁴⁰. Only for a TokenBucket. Choose the sum of the highest costs of all
 	// requests of one key that may run at the same time. Choose the same in all processes, because
 	// each call of a process forgives the debt beyond its own MaxDebt. A larger burst of PerKey, of
 	// Plans or of a request is the key's MaxDebt. The debt may exceed MaxDebt by what the key
@@ -103,8 +99,8 @@ const NoLease = -1
 // longest.
 type Lease struct {
 	// Size is the number of tokens of a lease: 0 follows demand, and NoLease never leases. It must
-	// be at most a quarter of the burst, rounded up; with PerKey or Plans a larger one is reduced
-	// to that. A key is leased only while that saves calls to Redis, and with Size 0 only if its
+	// be at most a quarter of the burst, rounded up; with PerKey, Plans or several limits a larger
+	// one is reduced to that. A key is leased only while that saves calls to Redis, and with Size 0 only if its
 	// burst is at least 50 and 12 times the cost of a request, because otherwise too many of the
 	// few tokens would lie in one process. A crash burns at most 2·Size tokens of each bucket, with
 	// Size 0 half of the burst, and what one request cost if that is more.
@@ -118,9 +114,9 @@ type Lease struct {
 
 const minPeriod, maxPeriod = 5 * time.Millisecond, time.Minute // of a lease
 
-// clone returns p with a slice and a map of its own, because callers may write to theirs.
+// clone returns p with a map of its own, because callers may write to theirs.
 func (p Policy) clone() Policy {
-	p.Also, p.Plans = slices.Clone(p.Also), maps.Clone(p.Plans)
+	p.Plans = maps.Clone(p.Plans)
 	return p
 }
 

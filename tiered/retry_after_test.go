@@ -121,7 +121,7 @@ func TestComeBackWhenTold(t *testing.T) {
 			tiered.Policy{Limit: tiered.PerHour(10), Algorithm: tiered.SlidingWindow}, use(1, int64(4*time.Minute)), 5,
 		},
 		"several limits, dearer": {
-			tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30)}}, use(1,
+			tiered.Policy{Limit: tiered.PerMinute(10).And(tiered.PerHour(30))}, use(1,
 				int64(time.Second)), 5,
 		},
 		"a rate that does not divide":      {tiered.Policy{Limit: tiered.PerMinute(7)}, use(1, 0), 1},
@@ -180,7 +180,7 @@ func TestResetAfterOfADebt(t *testing.T) {
 		full   time.Duration // after 60 tokens were taken
 	}{
 		"one limit":      {tiered.Policy{Limit: tiered.PerMinute(10)}, 6 * time.Minute},
-		"several limits": {tiered.Policy{Limit: tiered.PerMinute(10), Also: []tiered.Limit{tiered.PerHour(30)}}, 2 * time.Hour},
+		"several limits": {tiered.Policy{Limit: tiered.PerMinute(10).And(tiered.PerHour(30))}, 2 * time.Hour},
 	} {
 		c.policy.MaxDebt, c.policy.Lease = 100, neverLeased
 		bubble(t, name, func(t *testing.T) {
@@ -258,7 +258,7 @@ func TestResetIsOfTheLimitThatIsNamed(t *testing.T) {
 	for _, a := range []tiered.Algorithm{tiered.TokenBucket, tiered.SlidingWindow} {
 		synctest.Test(t, func(t *testing.T) {
 			l, _ := told(t, tiered.Policy{
-				Algorithm: a, Limit: tiered.PerMinute(5), Also: []tiered.Limit{tiered.Per(1000, 30*24*time.Hour)},
+				Algorithm: a, Limit: tiered.PerMinute(5).And(tiered.Per(1000, 30*24*time.Hour)),
 			})
 			d := l.Allow(ctx, "k")
 			for d.Allowed {
@@ -365,8 +365,8 @@ func TestRefusedInACrowd(t *testing.T) {
 	for name, p := range map[string]tiered.Policy{
 		"sliding window": {Limit: tiered.PerMinute(100), Algorithm: tiered.SlidingWindow},
 		"sliding log":    {Limit: tiered.PerMinute(100), Algorithm: tiered.SlidingLog},
-		"two limits":     {Limit: tiered.PerMinute(60).WithBurst(100), Also: []tiered.Limit{tiered.PerHour(1000)}},
-		"not leased":     {Limit: tiered.PerMinute(60).WithBurst(100), Also: []tiered.Limit{tiered.PerHour(1000)}, Lease: neverLeased},
+		"two limits":     {Limit: tiered.PerMinute(60).WithBurst(100).And(tiered.PerHour(1000))},
+		"not leased":     {Limit: tiered.PerMinute(60).WithBurst(100).And(tiered.PerHour(1000)), Lease: neverLeased},
 	} {
 		costs := []int64{50, 3, 80, 10, 1, 100}
 		crowd := func(t *testing.T) (*tiered.Limiter, []tiered.Decision) {

@@ -179,8 +179,8 @@ func reloads(t *testing.T, s remote.Store, each time.Duration, configurations ..
 func TestPolicyThatComesBackHasOneLimit(t *testing.T) {
 	plain := tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000), FailMode: tiered.FailClosed}
 	several, others := plain, plain
-	several.Also = []tiered.Limit{tiered.PerMinute(50_000)}
-	others.Also = []tiered.Limit{tiered.PerHour(3_000_000)} // cannot take up the Limiter, and counts in the same bucket
+	several.Limit = several.Limit.And(tiered.PerMinute(50_000))
+	others.Limit = others.Limit.And(tiered.PerHour(3_000_000)) // cannot take up the Limiter, and counts in the same bucket
 	for _, c := range []struct {
 		name  string
 		twice [2]tiered.Policy
@@ -217,7 +217,7 @@ func TestPolicyThatComesBackTwiceHasOneLimit(t *testing.T) {
 		return p
 	}
 	also := func(standing float64, limits ...tiered.Limit) tiered.Policy {
-		return with(func(p *tiered.Policy) { p.Also, p.Standing = limits, standing })
+		return with(func(p *tiered.Policy) { p.Limit, p.Standing = p.Limit.And(limits...), standing })
 	}
 	perHour, perDay := tiered.PerHour(1_000_000), tiered.PerDay(9_000_000)
 	variants := map[string]tiered.Policy{
@@ -234,7 +234,7 @@ func TestPolicyThatComesBackTwiceHasOneLimit(t *testing.T) {
 	}
 	for first, a := range variants {
 		for last, c := range variants {
-			if (len(a.Also) > 0) != (len(c.Also) > 0) { // they count in two buckets
+			if len(a.Limit.Each()) != len(c.Limit.Each()) { // they count in two buckets
 				continue
 			}
 			for i, b := range between {

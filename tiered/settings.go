@@ -23,9 +23,8 @@ func (l *Limiter) newSettings(p *Policy) *engine.Settings {
 	}
 	s := &engine.Settings{
 		Limit: engine.Limit(p.Limit), Windows: p.Algorithm.has(lua.Window),
-		FixedLimit: len(p.Also) > 0,
-		CheckKey:   func(limit engine.Limit) error { return p.checkCarriedLimit(Limit(limit)) },
-		Policy:     p,
+		CheckKey: func(limit engine.Limit) error { return p.CheckLimit(Limit(limit)) },
+		Policy:   p,
 	}
 	s.Resolve = func(limit engine.Limit, has standing.Limits) *local.Policy {
 		if has == nil {
@@ -69,18 +68,14 @@ func (l *Limiter) resolve(s *engine.Settings, p Policy, redis int, limit Limit, 
 	if lp.Period == 0 {
 		lp.Period = defaults.Period
 	}
-	limits := []engine.Limit{engine.Limit(limit)}
-	for _, also := range p.Also {
-		limits = append(limits, engine.Limit(also))
-	}
-	p.Limit = limit
-	if lp.Rule != local.ByLimit {
-		lp.Unset = true
-		// Any numbers will do: no call uses them, and a key that had a limit keeps its own.
+	owner := engine.NewResolved(&l.core, s, engine.Limit(limit))
+	switch lp.Unset = lp.Rule != local.ByLimit; {
+	case !lp.Unset:
+		p.Limit = limit
+	case !p.Limit.several(): // any numbers will do: no call uses them, and a key that had a limit keeps its own
 		p.Limit = PerSecond(1)
 	}
 	whole := p.Limit.burst()
-	owner := &engine.Resolved{Limiter: &l.core, Settings: s, Limits: limits, Smallest: smallest(limits)}
 	lp.Owner = owner
 	if rest, parts, ok := p.split(redis); ok && lp.Rule == local.ByLimit {
 		parent := *lp
@@ -98,8 +93,10 @@ func (l *Limiter) resolve(s *engine.Settings, p Policy, redis int, limit Limit, 
 	if p.Algorithm.has(lua.Phased) && p.splits() {
 		lp.CapOf = l.capOf(whole)
 	}
-	if len(p.Also) > 0 {
-		lp.First = local.Numbers{Cap: p.Limit.burst(), Tokens: p.Limit.Tokens, Per: p.Limit.longest()}
+	if p.Limit.several() {
+		for _, one := range p.Limit.Each() {
+			lp.Each = append(lp.Each, local.Numbers{Cap: one.burst(), Tokens: one.Tokens, Per: one.longest()})
+		}
 	}
 	lp.Window = p.window()
 	lp.ShortWindow = p.Algorithm.has(lua.Edges) && p.Limit.longest() < 2*o.Timeout
@@ -175,8 +172,8 @@ func (g *Group) hasShares(windows bool) {
 	g.core.Dispatch.UseAllNodes()
 }
 
-// Policy returns the current policy: see [Limiter.SetPolicy]. It copies Also and Plans, which may be
-// a thousand: whoever needs the policy at each request keeps it as long as [Limiter.Revision] stays.
+// Policy returns the current policy: see [Limiter.SetPolicy]. It copies Plans, which may be a
+// thousand: whoever needs the policy at each request keeps it as long as [Limiter.Revision] stays.
 func (l *Limiter) Policy() Policy {
 	if l.isZero() {
 		return Policy{}
@@ -194,9 +191,9 @@ func (l *Limiter) Revision() int64 {
 	return l.revision.Load()
 }
 
-// SetPolicy changes the policy for all keys at once. It cannot change Name, Algorithm, Also and
-// Calendar, nor the Per of a FixedWindow, of a SlidingLog, or of a TokenBucket with Also, because
-// Redis has counted by them. If p is invalid it returns an error and changes nothing. It does not
+// SetPolicy changes the policy for all keys at once. It cannot change Name, Algorithm, Calendar and
+// how many limits Limit is, nor the Per of a FixedWindow, of a SlidingLog, or of a TokenBucket with
+// several limits, because Redis has counted by them. If p is invalid it returns an error and changes nothing. It does not
 // wait for Redis, but walks all keys of the Group: about 60 ms for 100 000 keys.
 //
 // If the limit is raised, a key keeps the tokens that it had, and refills to the new burst. If it
@@ -232,14 +229,4 @@ func (l *Limiter) Refresh(key string) {
 		return
 	}
 	l.core.Refresh(key)
-}
-
-// smallest returns the number of the limit with the smallest burst, from 1.
-func smallest(limits []engine.Limit) (which uint8) {
-	for i, l := range limits {
-		if i == 0 || l.Most() < limits[which-1].Most() {
-			which = uint8(i + 1)
-		}
-	}
-	return which
 }

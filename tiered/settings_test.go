@@ -255,33 +255,6 @@ func TestFailModeIsChangedInAnOutage(t *testing.T) {
 	})
 }
 
-// A Limiter has its own copy of Policy.Also: callers may write to the slice that they passed or
-// got.
-func TestAlsoIsTheLimitersOwn(t *testing.T) {
-	also := []tiered.Limit{tiered.PerHour(10)}
-	p := tiered.Policy{Name: "api", Limit: tiered.PerSecond(5), Also: also}
-	l := several(t, remote.NewMemory(), nil, p)[0]
-	check := func(when string) {
-		t.Helper()
-		also[0] = tiered.PerDay(1000)
-		if err := l.SetPolicy(p); err == nil || !strings.Contains(err.Error(), "Policy.Also is") {
-			t.Errorf("%s: Also was changed by SetPolicy: %v", when, err)
-		}
-		if now := l.Policy().Also; len(now) != 1 || now[0] != tiered.PerHour(10) ||
-			l.Group().Policies()[0].Also[0] != tiered.PerHour(10) {
-			t.Errorf("%s: %v is in force", when, now)
-		}
-	}
-	check("passed to Limiter")
-	also[0] = tiered.PerHour(10)
-	ok(t, l.SetPolicy(p))
-	check("passed to SetPolicy")
-	l.Policy().Also[0] = tiered.PerDay(1000)
-	check("told by Policy")
-	l.Group().Policies()[0].Also[0] = tiered.PerDay(1000)
-	check("told by Policies")
-}
-
 // Revision is another number after each change, so who asks for it before Policy never keeps an old
 // policy. Nobody changes a policy by what Policy returned.
 func TestRevision(t *testing.T) {

@@ -199,13 +199,9 @@ func (g *Group) fit() {
 // all shares of the policy's largest limit have tokens. Parts are rounded down, so mostly it is one
 // less.
 func (l *Limiter) mostSharing(p *Policy) (most int64) {
-	also := int64(maxTokens)
-	for _, a := range p.Also {
-		also = min(also, a.burst())
-	}
 	of := func(limit Limit) {
 		if limit.rule() == local.ByLimit {
-			most = max(most, standing.Tokens(min(limit.burst(), also), int64(p.eighths())))
+			most = max(most, standing.Tokens(limit.burst(), int64(p.eighths())))
 		}
 	}
 	for _, plan := range p.Plans {

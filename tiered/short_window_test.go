@@ -28,7 +28,7 @@ var shortWindows = []struct {
 	}},
 	{
 		"minute and 500 ms",
-		tiered.Policy{Limit: tiered.PerMinute(6000), Also: []tiered.Limit{{Tokens: 50, Per: 500 * ms}}},
+		tiered.Policy{Limit: tiered.PerMinute(6000).And(tiered.Limit{Tokens: 50, Per: 500 * ms})},
 		tiered.Options{},
 	},
 	{

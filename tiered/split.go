@@ -30,14 +30,15 @@ func (p Policy) longestWindow() (longest time.Duration) {
 	return longest
 }
 
-// splitOne splits one of the policy's limits into eighths. rest is the part that Redis has.
-func (p Policy) splitOne(l Limit, eighths int) (rest Limit, share standing.Limit, err error) {
+// splitOne splits a limit of a key, which may be one of several, into eighths. rest is the part that
+// Redis has.
+func (p Policy) splitOne(l Limit, several bool, eighths int) (rest Limit, share standing.Limit, err error) {
 	if p.Algorithm.has(lua.Window) {
 		share, l.Tokens = standing.SplitWindow(l.Tokens, l.longest(), int64(eighths))
 		return l, share, nil
 	}
 	split := standing.Split
-	if len(p.Also) > 0 {
+	if several {
 		split = standing.SplitInPeriod
 	}
 	share, r, err := split(standing.Rate{Burst: l.burst(), Tokens: l.Tokens, Per: l.Per}, int64(eighths))
@@ -53,18 +54,19 @@ func (p Policy) split(eighths int) (rest Policy, shares []standing.Limit, ok boo
 		return p, nil, false
 	}
 	var rests []Limit
-	for _, l := range p.limits() {
-		r, share, err := p.splitOne(l, eighths)
+	each := p.Limit.Each()
+	for _, l := range each {
+		r, share, err := p.splitOne(l, len(each) > 1, eighths)
 		if err != nil { // of a policy that wants no shares itself
 			return p, nil, false
 		}
 		rests, shares = append(rests, r), append(shares, share)
 	}
 	if !p.Algorithm.has(lua.Window) {
-		for i, l := range p.limits() {
+		for i, l := range each {
 			shares[i] = shares[i].Owing(max(p.MaxDebt, l.burst()), int64(eighths))
 		}
 	}
-	p.Limit, p.Also, p.MaxDebt = rests[0], rests[1:], standing.RestOfDebt(p.MaxDebt, int64(eighths))
+	p.Limit, p.MaxDebt = rests[0].And(rests[1:]...), standing.RestOfDebt(p.MaxDebt, int64(eighths))
 	return p, shares, true
 }

@@ -71,7 +71,7 @@ func TestStandingSharesDecideWithoutRedis(t *testing.T) {
 				d := limiterOf(t, all[i%4], "api").Allow(ctx, fmt.Sprint("user ", i))
 				// 180 are left, or less where users share a place. A token of the second limit is
 				// back in 0.16 s · 4.
-				if !d.Allowed || d.Tier != tiered.Local || int(d.LimitNumber) != len(policy.Also) || d.Burst != 200 ||
+				if !d.Allowed || d.Tier != tiered.Local || int(d.LimitNumber) != len(policy.Limit.Each())-1 || d.Burst != 200 ||
 					d.Remaining < 177 || d.Remaining > 180 || d.ResetAfter <= 0 || d.ResetAfter > 4*time.Second {
 					t.Fatalf("user %d: %+v", i, d)
 				}
@@ -98,7 +98,7 @@ func TestStandingSharesDecideWithoutRedis(t *testing.T) {
 type bounds []*ideal.Bucket
 
 func boundsOf(p tiered.Policy) (all bounds) {
-	for _, l := range append([]tiered.Limit{p.Limit}, p.Also...) {
+	for _, l := range p.Limit.Each() {
 		all = append(all, ideal.NewBucket(l.Tokens, l.Per, burstOf(l)))
 	}
 	return all
@@ -229,7 +229,7 @@ func TestStandingSharesOfAnotherLimit(t *testing.T) {
 			p := fleetOf(t, remote.NewMemory(), 1, c.policy)[0]
 			l := limiterOf(t, p, "api")
 			before := p.Stats().Policies["api"].Standing.Spent
-			ok(t, l.SetLimit(tiered.PerSecond(1000).WithBurst(2000)))
+			ok(t, l.SetLimit(tiered.PerSecond(1000).WithBurst(2000).And(c.policy.Limit.Each()[1:]...)))
 			if d := l.Allow(ctx, "a"); !d.Allowed || d.Tier != tiered.Remote {
 				t.Errorf("just changed: %+v", d)
 			}
@@ -296,7 +296,7 @@ func TestStandingSharesPerKey(t *testing.T) {
 // 125 of the second.
 func standingAlso(name string) tiered.Policy {
 	p := standingPolicy(name)
-	p.Also = []tiered.Limit{tiered.PerMinute(3000).WithBurst(1000)}
+	p.Limit = p.Limit.And(tiered.PerMinute(3000).WithBurst(1000))
 	return p
 }
 
@@ -309,7 +309,8 @@ const settleSlowShares = 10 * time.Second
 func TestStandingSharesOfSeveralLimitsBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, before, split := remote.NewMemory(), standingAlso("api"), standingAlso("api")
-		before.Also[0].Tokens, split.Also[0].Tokens = 3001, 3001 // not a multiple of 8
+		before.Limit = standingPolicy("").Limit.And(tiered.PerMinute(3001).WithBurst(1000)) // not a multiple of 8
+		split.Limit = before.Limit
 		before.Standing, split.Standing = 0, 1.0/8
 		old, new := limiterOf(t, run(t, s, "", before), "api"), limiterOf(t, run(t, s, "", split), "api")
 		time.Sleep(5 * time.Second)

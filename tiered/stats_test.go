@@ -86,7 +86,7 @@ func TestStatsOfCharges(t *testing.T) {
 		"fixed window":   {Limit: tiered.PerHour(800), Algorithm: tiered.FixedWindow},
 		"sliding log":    {Limit: tiered.PerHour(800), Algorithm: tiered.SlidingLog},
 		"standing":       {Limit: tiered.PerHour(800), Standing: 1.0 / 8},
-		"several limits": {Limit: tiered.PerHour(800), Also: []tiered.Limit{tiered.PerDay(4000)}},
+		"several limits": {Limit: tiered.PerHour(800).And(tiered.PerDay(4000))},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			store := remote.NewMemory()

@@ -3,6 +3,7 @@ package tiered
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -17,6 +18,7 @@ const (
 	textBlocked   = "blocked"
 	textBurst     = "burst"
 	textPrecision = "precision"
+	textAnd       = "and"
 )
 
 // ParseLimit reads "100/s", "100/min burst 200", "1000/h precision 30s", "unlimited" or "blocked".
@@ -25,7 +27,7 @@ const (
 // or year, and with a time zone or a begin also day and week: "10000/month in Europe/Berlin from
 // day 17", "70/week from sunday", "100/day in UTC", "1000/year in Europe/London from april 6".
 // Digits may be grouped, as in
-// 1_000_000. The error names all problems, each with its position.
+// 1_000_000. Of several limits "and" stands between them: "10/s burst 20 and 1000/h". The error names all problems, each with its position.
 func ParseLimit(text string) (Limit, error) {
 	switch words := strings.Fields(text); {
 	case len(words) == 1 && words[0] == textUnlimited:
@@ -34,7 +36,7 @@ func ParseLimit(text string) (Limit, error) {
 		return blocked, nil
 	}
 	p := limitParser{text: text}
-	l := p.limit()
+	l := p.limits()
 	if p.errs == nil {
 		return l, nil
 	}
@@ -50,6 +52,12 @@ func meant(text string) string {
 	if l := p.limit(); p.errs == nil {
 		return l.String()
 	}
+	if several := separators.Split(text, -1); len(several) > 1 { // 10/s, 1000/h
+		p = limitParser{text: strings.Join(several, " "+textAnd+" ")}
+		if l := p.limits(); p.errs == nil {
+			return l.String()
+		}
+	}
 	switch strings.ToLower(strings.Join(strings.Fields(text), " ")) {
 	case "unlimited", "none", "no limit", "no", "off", "inf", "infinite", "infinity", "unbounded", "∞", "-1":
 		return textUnlimited
@@ -59,13 +67,31 @@ func meant(text string) string {
 	return ""
 }
 
+// separators are what others write between several limits.
+var separators = regexp.MustCompile(`\s*[,;+&]\s*`)
+
 // limitParser reads the words of a limit, and collects what is wrong with them.
 type limitParser struct {
 	text string
-	at   int // the next word is searched from here
+	at   int  // the next word is searched from here
+	more bool // an "and" was read, and another limit follows
 	errs []error
 }
 
+// limits reads one limit, or several.
+func (p *limitParser) limits() Limit {
+	l := p.limit()
+	for n := 1; p.more && p.errs == nil; n++ {
+		if n == maxLimits {
+			p.wrong(p.at-len(textAnd), textAnd, fmt.Sprintf("must stand between %d limits at most", maxLimits))
+		}
+		p.more = false
+		l = l.And(p.limit())
+	}
+	return l
+}
+
+// limit reads one limit, up to the end or to an "and".
 func (p *limitParser) limit() (l Limit) {
 	amount, at := p.word()
 	before, _, found := strings.Cut(amount, "/")
@@ -101,6 +127,9 @@ func (p *limitParser) limit() (l Limit) {
 		}
 		given[name] = true
 		switch name {
+		case textAnd:
+			p.more = true
+			return l
 		case textBurst:
 			value, at := p.word()
 			n, ok := ratetext.ParseWhole(value)
@@ -122,7 +151,7 @@ func (p *limitParser) limit() (l Limit) {
 			}
 			p.calendar(name, &l.Calendar)
 		default:
-			p.wrong(at, name, "must be in, from, burst or precision")
+			p.wrong(at, name, "must be in, from, burst, precision or and")
 		}
 	}
 }
@@ -168,6 +197,13 @@ func (p *limitParser) wrong(at int, what, rule string) {
 
 // String returns l as [ParseLimit] reads it, such as "100/min burst 200".
 func (l Limit) String() string {
+	if l.several() {
+		var all []string
+		for _, one := range l.Each() {
+			all = append(all, one.String())
+		}
+		return strings.Join(all, " "+textAnd+" ")
+	}
 	switch l.rule() {
 	case local.Unlimited:
 		return textUnlimited

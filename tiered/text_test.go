@@ -1,7 +1,10 @@
 package tiered_test
 
 import (
+	"bytes"
+	"encoding/gob"
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -49,13 +52,13 @@ func TestParseLimit(t *testing.T) {
 		{text: "1.5/s", errs: []string{`"1.5" at position 1 must be a whole number`}},
 		{text: "10/min burst", errs: []string{`"" at position 13 must be a burst`}},
 		{text: "10/x burst y z", errs: []string{
-			`"x" at position 4`, `"y" at position 12`, `"z" at position 14 must be in, from, burst or precision`,
+			`"x" at position 4`, `"y" at position 12`, `"z" at position 14 must be in, from, burst, precision or and`,
 		}},
 		{text: "10/min burst 0", errs: []string{`"0" at position 14 must be a burst of 1 to 2^40`}},
 		{text: "10/min burst 5 burst 6", errs: []string{`"burst" at position 16 must be given once`}},
 		{text: "0/s burst z foo", errs: []string{
 			`"0" at position 1 must be a whole number of tokens, 1 to 2^40`,
-			`"z" at position 11 must be a burst`, `"foo" at position 13 must be in, from, burst or precision`,
+			`"z" at position 11 must be a burst`, `"foo" at position 13 must be in, from, burst, precision or and`,
 		}},
 		{text: "2000000000000/200000d", errs: []string{`"2000000000000" at position 1`, `"200000d" at position 15`}},
 		{text: "9999999999999999999/x", errs: []string{`"9999999999999999999" at position 1`, `"x" at position 21`}},
@@ -63,6 +66,16 @@ func TestParseLimit(t *testing.T) {
 		{text: "1/s burst 99999999999999", errs: []string{`"99999999999999" at position 11 must be a burst of 1 to 2^40`}},
 		{text: "1/s precision 1ns", errs: []string{`"1ns" at position 15 must be a precision`}},
 		{text: "日本/s x", errs: []string{`"x" at position 6`}},
+		{
+			text: "10/s burst 20 and 1000/hour and 5_000/day",
+			want: tiered.PerSecond(10).WithBurst(20).And(tiered.PerHour(1000), tiered.PerDay(5000)), out: "10/s burst 20 and 1000/h and 5000/day",
+		},
+		{text: "10/s and", errs: []string{`"" at position 9 must be tokens per period`}},
+		{text: "and 10/s", errs: []string{`"and" at position 1 must be tokens per period`}},
+		{text: "10/s and burst 5", errs: []string{`"burst" at position 10 must be tokens per period`}},
+		{text: "10/s, 1000/h", errs: []string{": write 10/s and 1000/h"}},
+		{text: "10/s+1000/h", errs: []string{": write 10/s and 1000/h"}},
+		{text: "1/s" + strings.Repeat(" and 1/s", 8), errs: []string{`"and" at position 61 must stand between 8 limits at most`}},
 		{text: "unlimited burst 5", errs: []string{`"unlimited" at position 1`}},
 	} {
 		got, err := tiered.ParseLimit(c.text)
@@ -108,6 +121,15 @@ func TestTexts(t *testing.T) {
 	if again, _ := json.Marshal(got); string(again) != golden {
 		t.Errorf("read as %+v", got)
 	}
+	var b bytes.Buffer
+	sent := map[string]tiered.Limit{
+		"none": {}, "several": tiered.PerSecond(10).And(tiered.PerHour(1000).WithBurst(7)), "month": tiered.PerMonth(5).In("Asia/Tokyo").From(17),
+	}
+	var came map[string]tiered.Limit
+	ok(t, gob.NewEncoder(&b).Encode(sent))
+	if ok(t, gob.NewDecoder(&b).Decode(&came)); !maps.Equal(came, sent) {
+		t.Errorf("%v, want %v", came, sent)
+	}
 	for _, broken := range []string{`{"Limit":"5"}`, `{"Mode":"open"}`, `{"Plans":{"free":"0/s"}}`} {
 		if err := json.Unmarshal([]byte(broken), &got); err == nil {
 			t.Errorf("%s is read", broken)
@@ -121,7 +143,7 @@ func TestTexts(t *testing.T) {
 }
 
 func FuzzParseLimit(f *testing.F) {
-	for _, text := range []string{"100/min burst 200", "1/1h30m precision 1s", "unlimited", "blocked", "5/7d", "1_0/w"} {
+	for _, text := range []string{"100/min burst 200", "1/1h30m precision 1s", "unlimited", "blocked", "5/7d", "1_0/w", "10/s and 5/min"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -23,16 +23,12 @@ func (p Policy) Validate() error {
 	p.validateAlgorithm(f)
 	p.validateStanding(f)
 	p.validatePlans(f)
-	valid := true
-	for i, l := range p.limits() {
-		if i > 0 && l.rule() != local.ByLimit {
-			f.bad(limitField(i), "Unlimited or Blocked", "must be a limit")
-		} else if err := l.validate("Policy." + limitField(i)); err != nil {
-			f.all, valid = append(f.all, err), valid && i > 0
-		}
+	err := p.Limit.validate("Policy.Limit")
+	if err != nil {
+		f.all = append(f.all, err)
 	}
-	limited := valid && p.Limit.rule() == local.ByLimit // an invalid limit has no quarter
-	quarter := (p.Limit.burst() + 3) / 4
+	limited := err == nil && p.Limit.rule() == local.ByLimit // an invalid limit has no quarter
+	quarter := (p.Limit.Each()[0].burst() + 3) / 4           // a smaller one of several reduces it, as one of a key does
 	if p.Lease.Size < NoLease || limited && p.PerKey == nil && len(p.Plans) == 0 && p.Lease.Size > quarter {
 		f.bad("Lease.Size", p.Lease.Size,
 			fmt.Sprintf("must be 0 (follow demand), NoLease, or 1 to a quarter of the burst, here %d", quarter))
@@ -59,14 +55,6 @@ func (p Policy) Warnings() (all []string) {
 	return all
 }
 
-// limitField is the field of the i-th limit, from 0.
-func limitField(i int) string {
-	if i == 0 {
-		return "Limit"
-	}
-	return fmt.Sprintf("Also[%d]", i-1)
-}
-
 // validateAlgorithm reports settings that do not go together.
 func (p Policy) validateAlgorithm(f *faults) {
 	a := p.Algorithm
@@ -75,30 +63,18 @@ func (p Policy) validateAlgorithm(f *faults) {
 		return
 	}
 	p.validateMaxDebt(f)
-	also := func(wrong bool, rule string) {
-		if wrong && len(p.Also) > 0 {
-			f.bad("Also", fmt.Sprintf("%d limits", len(p.Also)), rule)
-		}
-	}
 	if p.Limit.rule() != local.ByLimit {
 		if a.has(lua.NamesPer) {
 			f.bad("Limit", "Unlimited or Blocked",
 				"must be a limit, because the names of the buckets contain its Per; PerKey may return these")
 		}
-		also(true, "must be empty if Limit is Unlimited or Blocked")
 		return
 	}
-	also(p.PerKey != nil, "must be empty with PerKey")
 	if p.Calendar && !a.has(lua.Phased) {
 		f.bad("Calendar", true, a.only(lua.Phased))
 	}
 	if p.Calendar && !p.Limit.Calendar.IsZero() {
 		f.bad("Calendar", true, "must be false beside Limit.Calendar, which says when the windows begin")
-	}
-	also(!p.algorithm().Has(lua.Several), a.only(lua.Several))
-	if len(p.Also) >= maxLimits {
-		also(true, fmt.Sprintf("must be at most %d", maxLimits-1))
-		return
 	}
 	if size := p.Lease.Size; !a.has(lua.Leased) && size != 0 && size != NoLease {
 		f.bad("Lease.Size", size, "must be 0 or NoLease: a "+a.name()+" is never leased")
@@ -106,21 +82,7 @@ func (p Policy) validateAlgorithm(f *faults) {
 	if !a.has(lua.Leased) && p.Lease.Period != 0 {
 		f.bad("Lease.Period", p.Lease.Period, "must be 0: a "+a.name()+" is never leased")
 	}
-	for i, l := range p.limits() {
-		l.validateFor(a, limitField(i), f)
-		for j, other := range p.limits()[:i] {
-			if a.has(lua.Blocks) && (l.precision() <= 0 || other.precision() <= 0) {
-				continue // it is reported by itself, and has no blocks
-			}
-			if s, o := l.stored(a), other.stored(a); s.Period == o.Period && s.Span == o.Span {
-				rule := "must differ from that of " + limitField(j)
-				if a.has(lua.Blocks) {
-					rule += fmt.Sprintf(", or the Precision must: both count by %d blocks of %v", s.Span-1, l.precision())
-				}
-				f.bad(limitField(i)+".Per", l.Per, rule)
-			}
-		}
-	}
+	p.Limit.validateFor(a, "Limit", f)
 }
 
 // validateMaxDebt reports a debt that no bucket can have, or that is less than what an outage may
@@ -134,8 +96,8 @@ func (p Policy) validateMaxDebt(f *faults) {
 		return
 	}
 	least := int64(1)
-	for _, l := range p.limits() {
-		if p.Limit.rule() == local.ByLimit && l.rule() == local.ByLimit {
+	for _, l := range p.Limit.Each() {
+		if l.rule() == local.ByLimit {
 			least = max(least, l.burst())
 		}
 	}
@@ -147,6 +109,29 @@ func (p Policy) validateMaxDebt(f *faults) {
 
 // validateFor reports what an algorithm does not use, or cannot count.
 func (l Limit) validateFor(a Algorithm, field string, f *faults) {
+	each := l.Each()
+	if n := len(each) - 1; n > 0 && !lua.Algorithm(a).BySeveral().Has(lua.Several) {
+		f.bad(field+".Also", limitsOf(n), a.only(lua.Several))
+	}
+	for i, l := range each {
+		l.validateOne(a, limitField(field, i), f)
+		for j, other := range each[:i] {
+			if a.has(lua.Blocks) && (l.precision() <= 0 || other.precision() <= 0) {
+				continue // it is reported by itself, and has no blocks
+			}
+			if s, o := l.stored(a), other.stored(a); s.Period == o.Period && s.Span == o.Span {
+				rule := "must differ from that of " + limitField(field, j)
+				if a.has(lua.Blocks) {
+					rule += fmt.Sprintf(", or the Precision must: both count by %d blocks of %v", s.Span-1, l.precision())
+				}
+				f.bad(limitField(field, i)+".Per", l.Per, rule)
+			}
+		}
+	}
+}
+
+// validateOne is validateFor of one limit.
+func (l Limit) validateOne(a Algorithm, field string, f *faults) {
 	if !l.Calendar.IsZero() && !a.has(lua.Phased) {
 		f.bad(field+".Calendar", "a "+l.Calendar.Unit.String(), a.only(lua.Phased)+" (a rate per 30 days is written 30d)")
 	}
@@ -195,11 +180,12 @@ func (p Policy) validateStanding(f *faults) {
 		f.bad("Standing", p.Standing, "must be 0 with a "+p.Algorithm.String()+": only a TokenBucket or a FixedWindow can be split")
 		return
 	}
-	for i, l := range p.limits() {
+	each := p.Limit.Each()
+	for i, l := range each {
 		if l.rule() != local.ByLimit || l.validate("") != nil { // that is reported elsewhere
 			return
 		}
-		_, _, err := p.splitOne(l, p.eighths())
+		_, _, err := p.splitOne(l, len(each) > 1, p.eighths())
 		if p.Algorithm.has(lua.Window) && l.longest() < standing.ShortestWindow {
 			err = fmt.Errorf("its window is %v: must be at least %v, because shares go by what a process knows of Redis' clock",
 				l.longest(), standing.ShortestWindow)
@@ -212,7 +198,7 @@ func (p Policy) validateStanding(f *faults) {
 			err = fmt.Errorf("its burst is %d: must be at least %d", l.burst(), least)
 		}
 		if err != nil {
-			f.bad("Standing", p.Standing, fmt.Sprintf("must be 0 with %s %v: %v", limitField(i), l, err))
+			f.bad("Standing", p.Standing, fmt.Sprintf("must be 0 with %s %v: %v", limitField("Limit", i), l, err))
 		}
 	}
 }
@@ -231,15 +217,12 @@ func planNames(of map[string]Limit) []string { return slices.Sorted(maps.Keys(of
 func planField(name string) string { return fmt.Sprintf("Plans[%.80q]", name) }
 
 // validatePlans reports plans that no request can have, and what does not go together with plans. A
-// plan may have each limit that a request may carry: see checkCarriedLimit.
+// plan may have each limit that a request may carry: see CheckLimit.
 func (p Policy) validatePlans(f *faults) {
 	if len(p.Plans) == 0 {
 		return
 	}
 	refuse := func(rule string) { f.bad("Plans", fmt.Sprintf("%d plans", len(p.Plans)), rule) }
-	if len(p.Also) > 0 {
-		refuse("must be empty with Also, because a request carries one limit")
-	}
 	if p.Limit == unlimited {
 		f.bad("Limit", "Unlimited", "must be a limit or Blocked with Plans, because requests with an unknown plan go by it")
 	}
@@ -247,7 +230,6 @@ func (p Policy) validatePlans(f *faults) {
 		refuse(fmt.Sprintf("must be at most %d", maxPlans))
 		return
 	}
-	named := p.namesPer() && p.Limit.rule() == local.ByLimit && p.Limit != (Limit{})
 	for _, name := range planNames(p.Plans) {
 		field, l := planField(name), p.Plans[name]
 		switch {
@@ -264,11 +246,49 @@ func (p Policy) validatePlans(f *faults) {
 			continue
 		}
 		l.validateFor(p.Algorithm, field, f)
-		if named && l.counted() != p.Limit.counted() {
-			f.bad(field+".Per", l.counted(),
-				fmt.Sprintf("must be that of Limit, %v, because the buckets in Redis count by it", p.Limit.counted()))
+		p.validateBeside(l, field, f)
+	}
+}
+
+// validateBeside reports why a limit of a key or of a plan cannot stand for the policy's, by which
+// the buckets in Redis count too.
+func (p Policy) validateBeside(l Limit, field string, f *faults) {
+	if p.Limit == (Limit{}) { // that is reported elsewhere
+		return
+	}
+	each, of := l.Each(), p.Limit.Each()
+	if len(each) != len(of) {
+		if len(of) == 1 && !lua.Algorithm(p.Algorithm).BySeveral().Has(lua.Several) { // that is reported elsewhere
+			return
+		}
+		f.bad(field, numberOf(l), fmt.Sprintf("must be %s, as Limit is, because the buckets in Redis count by them", numberOf(p.Limit)))
+		return
+	}
+	if p.Limit.rule() != local.ByLimit {
+		return
+	}
+	for i, l := range each {
+		one := limitField("Limit", i)
+		switch is := of[i]; {
+		case (p.namesPer() || len(of) > 1) && l.counted() != is.counted():
+			f.bad(limitField(field, i)+".Per", l.counted(),
+				fmt.Sprintf("must be that of %s, %v, because the buckets in Redis count by it", one, is.counted()))
+		case len(of) > 1 && p.Algorithm.has(lua.Blocks) && l.precision() != is.precision():
+			f.bad(limitField(field, i)+".Precision", l.precision(),
+				fmt.Sprintf("must be that of %s, %v, because the buckets in Redis count by it", one, is.precision()))
 		}
 	}
+}
+
+// numberOf says how many limits l is.
+func numberOf(l Limit) string { return limitsOf(engine.Limit(l).Len()) }
+
+// limitsOf says so many limits.
+func limitsOf(n int) string {
+	if n == 1 {
+		return "1 limit"
+	}
+	return fmt.Sprintf("%d limits", n)
 }
 
 // largest returns the limit with the largest burst of those that requests may have, Limit and
@@ -301,8 +321,8 @@ func (p Policy) CheckCost(n int64) error {
 		return fmt.Errorf("tiered: the cost is %d: must be at most %d, the burst of Policy.%s", n, limit.burst(), field)
 	}
 	rest, _, split := p.split(p.eighths()) // what Redis has
-	for i, limit := range p.limits() {
-		most := rest.limits()[i].burst()
+	for i, limit := range p.Limit.Each() {
+		most := rest.Limit.Each()[i].burst()
 		if limit.rule() != local.ByLimit || n <= most {
 			continue
 		}
@@ -314,12 +334,13 @@ func (p Policy) CheckCost(n int64) error {
 			parts = fmt.Sprintf(" and Policy.Standing is %v", p.Standing)
 		}
 		return fmt.Errorf("tiered: the cost is %d: must be at most %d, because Policy.%s.%s is %d%s",
-			n, most, limitField(i), field, limit.burst(), parts)
+			n, most, limitField("Limit", i), field, limit.burst(), parts)
 	}
 	return nil
 }
 
-// CheckLimit returns why PerKey of a valid policy may not return the limit for a key, or nil.
+// CheckLimit returns why PerKey of a valid policy may not return the limit for a key, and no request
+// may carry it, or nil.
 func (p Policy) CheckLimit(limit Limit) error {
 	if limit.rule() != local.ByLimit {
 		return nil
@@ -328,17 +349,13 @@ func (p Policy) CheckLimit(limit Limit) error {
 	q.Plans = nil                                                  // they do not matter to this limit
 	q.Limit, q.PerKey = limit, func(string) Limit { return limit } // a larger Lease.Size is reduced
 	if q.MaxDebt > 0 {                                             // a larger burst is the key's MaxDebt
-		q.MaxDebt = min(max(q.MaxDebt, limit.burst()), engine.MaxTokens)
+		for _, l := range limit.Each() {
+			q.MaxDebt = min(max(q.MaxDebt, l.burst()), engine.MaxTokens)
+		}
 	}
-	return errors.Join(q.Validate(), q.checkReplaces(p))
-}
-
-// checkCarriedLimit returns why no request of a valid policy may carry the limit, or nil.
-func (p Policy) checkCarriedLimit(limit Limit) error {
-	if len(p.Also) > 0 {
-		return fmt.Errorf("tiered: Policy.Also has %d limits: must be empty if requests carry limits", len(p.Also))
-	}
-	return p.CheckLimit(limit)
+	f := faults{of: "Policy"}
+	p.validateBeside(limit, "Limit", &f)
+	return errors.Join(q.Validate(), f.err())
 }
 
 // checkReplaces reports settings of p that cannot replace those of was, because existing buckets
@@ -353,9 +370,15 @@ func (p Policy) checkReplaces(was Policy) error {
 	stays(p.Name == was.Name, "Name", fmt.Sprintf("%.80q", p.Name), fmt.Sprintf("%q", was.Name))
 	stays(p.Algorithm == was.Algorithm, "Algorithm", p.Algorithm, was.Algorithm)
 	stays(p.Calendar == was.Calendar, "Calendar", p.Calendar, was.Calendar)
-	stays(slices.Equal(p.Also, was.Also), "Also", p.Also, was.Also)
-	limited := p.Limit.rule() == local.ByLimit && p.Limit != (Limit{})
-	stays(!was.namesPer() || !limited || p.Limit.counted() == was.Limit.counted(), "Limit.Per", p.Limit.counted(), was.Limit.counted())
+	each, of := p.Limit.Each(), was.Limit.Each()
+	if len(each) != len(of) {
+		stays(false, "Limit", numberOf(p.Limit), numberOf(was.Limit))
+		return f.err()
+	}
+	for i, l := range each {
+		limited := l.rule() == local.ByLimit && l != (Limit{})
+		stays(!was.namesPer() || !limited || l.counted() == of[i].counted(), limitField("Limit", i)+".Per", l.counted(), of[i].counted())
+	}
 	return f.err()
 }
 

@@ -66,19 +66,21 @@ func policiesAtTheEnds() (all []tiered.Policy) {
 							Limit: tiered.Limit{Tokens: tokens, Per: per, Burst: burst}, Lease: leases[n%4],
 							FailMode: modes[n/2%3],
 						}
+						var further []tiered.Limit
 						for j := range also {
 							l := p.Limit
 							if l.Per -= time.Duration(j+1) * time.Microsecond; per < second {
 								l.Per = time.Duration(100+j) * year / 128 / 1000 * 1000
 							}
-							p.Also = append(p.Also, l)
+							further = append(further, l)
 						}
 						if a == tiered.SlidingWindow {
-							for i := range p.Also {
-								p.Also[i].Precision = precisionAtAnEnd(p.Also[i].Per, n+i+1)
+							for i := range further {
+								further[i].Precision = precisionAtAnEnd(further[i].Per, n+i+1)
 							}
 							p.Limit.Precision = precisionAtAnEnd(per, n)
 						}
+						p.Limit = p.Limit.And(further...)
 						if a == tiered.SlidingLog {
 							p.Lease = tiered.Lease{}
 						}

@@ -25,7 +25,7 @@ func TestWaitForManyBesideAllow(t *testing.T) {
 		"small leases":        {Limit: tiered.PerSecond(20), Lease: tiered.Lease{Size: 5}},
 		"leases":              {Limit: tiered.PerSecond(100)},
 		"slow":                {Limit: tiered.PerMinute(20)},
-		"several limits":      {Limit: tiered.PerSecond(20), Also: []tiered.Limit{tiered.PerHour(1000)}},
+		"several limits":      {Limit: tiered.PerSecond(20).And(tiered.PerHour(1000))},
 		"fixed window":        {Limit: tiered.PerSecond(20), Algorithm: tiered.FixedWindow},
 		"sliding window":      {Limit: tiered.PerSecond(20), Algorithm: tiered.SlidingWindow},
 		"sliding log":         {Limit: tiered.PerSecond(20), Algorithm: tiered.SlidingLog},

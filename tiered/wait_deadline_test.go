@@ -69,7 +69,7 @@ func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 		},
 		{
 			"several limits",
-			tiered.Policy{Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerMinute(10)}},
+			tiered.Policy{Limit: tiered.PerSecond(10).And(tiered.PerMinute(10))},
 			10,
 			10, 50 * time.Second, time.Minute,
 		},

@@ -177,7 +177,7 @@ func (w *wish) readPolicies(path string) (wishes []*wish, others []string, err e
 		switch {
 		case p.Limit == tiered.Unlimited() || p.Limit == tiered.Blocked():
 			rule = fmt.Sprint("it is ", p.Limit)
-		case p.Algorithm != tiered.TokenBucket || len(p.Also) > 0:
+		case p.Algorithm != tiered.TokenBucket || len(p.Limit.Each()) > 1:
 			rule = "it is no token bucket with one limit"
 		default:
 			flag, rule = one.of(p.Limit)

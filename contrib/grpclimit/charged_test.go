@@ -11,6 +11,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -51,5 +52,36 @@ func TestCallIsChargedByItsLimit(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// One function from the call says the plan of all its limits, of a minute and an hour on one key and
+// of a month on another policy. It is called once.
+func TestOnePlanForAllLimits(t *testing.T) {
+	for plan, want := range map[string]int{"": 3, "pro": 5, "deep": 6, "gold": 3} {
+		synctest.Test(t, func(t *testing.T) {
+			g := testgroup.New(t, remote.NewMemory(), nil)
+			rule := func(p tiered.Policy) grpclimit.Rule {
+				return grpclimit.Rule{Limiter: testgroup.NewLimiter(t, g, p), Key: grpclimit.Method(), Missing: grpclimit.Refuse}
+			}
+			fast := rule(tiered.Policy{
+				Name: "fast", Limit: tiered.PerMinute(3).And(tiered.PerHour(9)),
+				Plans: map[string]tiered.Limit{
+					"pro": tiered.PerMinute(9).And(tiered.PerHour(5)), "deep": tiered.PerMinute(9).And(tiered.PerHour(8)),
+				},
+			})
+			month := rule(tiered.Policy{
+				Name: "month", Algorithm: tiered.FixedWindow, Limit: tiered.PerMonth(7), Plans: map[string]tiered.Limit{"deep": tiered.PerMonth(6)},
+			})
+			asked, admitted := 0, 0
+			s := server(t, &grpclimit.Options{Plan: func(context.Context, grpclimit.Call) string { asked++; return plan }}, fast, month)
+			for range 10 {
+				handler := func(context.Context, any) (any, error) { admitted++; return nil, nil }
+				_, _ = s.Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, handler)
+			}
+			if admitted != want || asked != 10 {
+				t.Errorf("plan %q: %d were admitted, want %d; the plan was asked %d times in 10 calls", plan, admitted, want, asked)
+			}
+		})
 	}
 }

@@ -181,10 +181,8 @@ func TestMistakes(t *testing.T) {
 		change(&r)
 		return []grpclimit.Rule{r}
 	}
-	also := testgroup.NewLimiter(t, g, tiered.Policy{Name: "also", Limit: tiered.PerSecond(100), Also: []tiered.Limit{tiered.PerHour(1000)}})
 	plans := testgroup.NewLimiter(t, g, tiered.Policy{Name: "plans", Limit: tiered.PerDay(1), Plans: map[string]tiered.Limit{"pro": tiered.PerDay(9)}})
 	cost := func(context.Context, grpclimit.Call, grpclimit.End) int64 { return 1 }
-	carries := func(context.Context, grpclimit.Call) tiered.Limit { return tiered.Limit{} }
 	plan := func(context.Context, grpclimit.Call) string { return "" }
 	for _, c := range []struct {
 		rules  []grpclimit.Rule
@@ -239,9 +237,6 @@ func TestMistakes(t *testing.T) {
 			[]string{"rules[0].Key is of the client of"},
 		},
 		{with(func(r *grpclimit.Rule) { r.Key = grpclimit.TLSSubject().Hashed() }), nil, true, []string{"rules[0].Key is of the client of"}},
-		{with(func(r *grpclimit.Rule) { r.Limit, r.Limiter = carries, also }), nil, false, []string{
-			`rules[0].Limit is set, and policy "also" has Also: must be nil`,
-		}},
 		{with(func(r *grpclimit.Rule) { r.Plan, r.Limiter = plan, plans }), &grpclimit.Options{Plan: plan}, false, []string{
 			"Options.Plan is set, and no policy of the rules without Plan has Plans",
 		}},

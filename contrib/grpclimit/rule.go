@@ -72,8 +72,7 @@ type Rule struct {
 	Plan func(context.Context, Call) string
 
 	// Limit returns a limit that the call carries, as by a contract: see [tiered.Use.WithLimit].
-	// The zero Limit means that of the plan, or the policy's own. A policy with Also must have
-	// none.
+	// The zero Limit means that of the plan, or the policy's own.
 	Limit func(context.Context, Call) tiered.Limit
 
 	// Skip lets a call, or a message, pass the rule uncounted. nil skips none.

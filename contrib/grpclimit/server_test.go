@@ -80,7 +80,7 @@ func TestDetails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g, _ := group(t)
 			l := testgroup.NewLimiter(t, g, tiered.Policy{
-				Name: "user", Limit: tiered.PerSecond(100), Also: []tiered.Limit{tiered.PerHour(1)},
+				Name: "user", Limit: tiered.PerSecond(100).And(tiered.PerHour(1)),
 			})
 			s := server(t, &grpclimit.Options{ShowKeys: show}, perUser(l))
 			c := dial(t, serve(t, &service{}, s.ServerOptions()...))

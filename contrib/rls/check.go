@@ -140,7 +140,7 @@ func (c *check) countRefused(ctx context.Context) {
 	}
 	switch window := c.rule.has(lua.Window); {
 	case d.RetryAfter == 0 || edges: // no retry helps, or the window's end is told
-	case len(p.Also) > 0 || window && d.Remaining > 0: // what is left of a window is gone; the next refusal finds nothing
+	case len(p.Limit.Each()) > 1 || window && d.Remaining > 0: // what is left of a window is gone; the next refusal finds nothing
 		d.RetryAfter = max(d.RetryAfter, c.use().Peek(ctx).RetryAfter)
 	case !window:
 		d.RetryAfter = min(d.RetryAfter+longer, refill(p, c.hits+debt))

@@ -85,7 +85,7 @@ type rule struct {
 	path      string        // the keys and values of the descriptors, for people
 	policy    tiered.Policy // none if unlimited
 	answer    *pb.RateLimitResponse_RateLimit
-	also      []*pb.RateLimitResponse_RateLimit // further limits, as policy.Also has them
+	also      []*pb.RateLimitResponse_RateLimit // further limits, as policy.Limit has them
 	unlimited bool
 	quota     bool
 	metadata  *structpb.Struct // for the answer, if the descriptor is within the limit

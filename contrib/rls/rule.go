@@ -141,7 +141,7 @@ func (p *parser) own(r *rule, fields map[string]*yaml.Node) (mark string) {
 			return
 		}
 		r.also, r.fields = append(r.also, limit), r.fields+1
-		policy.Also = append(policy.Also, limitOf(limit))
+		policy.Limit = policy.Limit.And(limitOf(limit))
 		mark += fmt.Sprintf("-%d-%s", limit.GetRequestsPerUnit(), kindOf(limit))
 	})
 	if n := fields["count_refused"]; n != nil {

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"cmp"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -13,7 +15,7 @@ func (l *Limiter) Carry(s *Settings, limit Limit) (*Resolved, error) {
 	s.mu.Lock()
 	p := s.kept(limit)
 	s.mu.Unlock()
-	if p == nil || s.FixedLimit {
+	if p == nil {
 		if err := s.CheckKey(limit); err != nil {
 			return nil, err
 		}
@@ -63,13 +65,13 @@ func (b *Bucket) give(now time.Duration, key string, carried *Resolved) {
 // adopt makes limit, which a request carries, the limit of b's key. While requests carry different
 // limits, the key keeps the larger burst and the larger rate, each by itself.
 func (b *Bucket) adopt(now time.Duration, carried *Resolved) {
-	l, limit := b.Limiter(), carried.Limits[0]
+	l, limit := b.Limiter(), carried.Limit
 	for {
 		s, has := l.settings.Load(), b.Policy()
 		o := has.Owner.(*Resolved)
 		if has.Rule == limit.Rule() {
 			// A key that became Unlimited or Blocked keeps the numbers of its last limit.
-			if has.Rule != local.ByLimit || o.Settings == s && o.mixed == nil && o.Limits[0] == limit {
+			if has.Rule != local.ByLimit || o.Settings == s && o.mixed == nil && o.Limit == limit {
 				return
 			}
 		}
@@ -87,51 +89,77 @@ func (b *Bucket) adopt(now time.Duration, carried *Resolved) {
 // mix returns the next policy of b's key, which has the policy has, after a request that carries a
 // limit, under the settings s. It reports done if the policy stays.
 func (b *Bucket) mix(now time.Duration, s *Settings, has *local.Policy, carried *Resolved) (next *local.Policy, done bool) {
-	o, limit := has.Owner.(*Resolved), carried.Limits[0]
+	o := has.Owner.(*Resolved)
 	m, hold := o.mixed, int64(lua.TermsHold)
-	var burstUntil, rateUntil int64
+	var until keptUntil
 	if m != nil {
-		burstUntil, rateUntil = m.burstUntil.Load(), m.rateUntil.Load()
+		m.load(&until)
 	} else if at, asked := b.LastUse(now); asked {
-		burstUntil, rateUntil = int64(at)+hold, int64(at)+hold
-	}
-	governs, keepsBurst, keepsRate := o.Limits[0].beside(limit, s.Windows, int64(now) < burstUntil, int64(now) < rateUntil)
-	used := int64(now) + hold
-	if !keepsBurst {
-		burstUntil = used
-	}
-	if !keepsRate {
-		rateUntil = used
-	}
-	less := keepsBurst || keepsRate
-	if governs == o.Limits[0] {
-		if m == nil && !less {
-			return nil, true
+		for i := range o.Limits {
+			until[i].burst, until[i].rate = int64(at)+hold, int64(at)+hold
 		}
-		if m != nil && (less || int64(now) < m.otherAt.Load()+hold) {
-			m.note(burstUntil, rateUntil, int64(now), less)
-			return nil, true
+	}
+	used, less := int64(now)+hold, false
+	var others []Limit // those that govern, unless they are the key's
+	for i, was := range o.Limits {
+		u := &until[i]
+		limit, keepsBurst, keepsRate := was.beside(carried.Limits[i], s.Windows, int64(now) < u.burst, int64(now) < u.rate)
+		if !keepsBurst {
+			u.burst = used
 		}
+		if !keepsRate {
+			u.rate = used
+		}
+		less = less || keepsBurst || keepsRate
+		if limit != was {
+			if others == nil {
+				others = slices.Clone(o.Limits)
+			}
+			others[i] = limit
+		}
+	}
+	governs := o.Limit
+	switch {
+	case others != nil:
+		governs = others[0].And(others[1:]...)
+	case m == nil && !less:
+		return nil, true
+	case m != nil && (less || int64(now) < m.otherAt.Load()+hold):
+		m.note(&until, int64(now), less)
+		return nil, true
 	}
 	if !less {
 		return s.PolicyOf(governs), false
 	}
 	next = s.Resolve(governs, s.sharesOf(governs))
-	next.Owner.(*Resolved).mixed = new(mixed)
-	next.Owner.(*Resolved).mixed.note(burstUntil, rateUntil, int64(now), true)
+	m = &mixed{kept: make([]kept, len(o.Limits))}
+	m.note(&until, int64(now), true)
+	next.Owner.(*Resolved).mixed = m
 	return next, false
 }
 
-// note stores until when burst and rate are kept, and whether a request carried less. It writes a
+// keptUntil has the times of a key's limits, as mixed has them.
+type keptUntil [lua.MostLimits]struct{ burst, rate int64 }
+
+// load reads the times.
+func (m *mixed) load(until *keptUntil) {
+	for i := range m.kept {
+		until[i].burst, until[i].rate = m.kept[i].burst.Load(), m.kept[i].rate.Load()
+	}
+}
+
+// note stores until when bursts and rates are kept, and whether a request carried less. It writes a
 // time at most once a second, because many requests read it.
-func (m *mixed) note(burstUntil, rateUntil, now int64, less bool) {
+func (m *mixed) note(until *keptUntil, now int64, less bool) {
 	later := func(a *atomic.Int64, x int64) {
 		if x > a.Load()+int64(time.Second) {
 			a.Store(x)
 		}
 	}
-	later(&m.burstUntil, burstUntil)
-	later(&m.rateUntil, rateUntil)
+	for i := range m.kept {
+		later(&m.kept[i].burst, until[i].burst)
+		later(&m.kept[i].rate, until[i].rate)
+	}
 	if less {
 		later(&m.otherAt, now)
 	}
@@ -139,7 +167,8 @@ func (m *mixed) note(burstUntil, rateUntil, now int64, less bool) {
 
 // beside returns the limit of a key that had the limit was, after a request that carries limit: the
 // larger burst and the larger rate, as long as was may be kept. It also returns which of the two
-// are kept because limit has less. Of windows, one is kept as a whole.
+// are kept because limit has less. Of windows, one is kept as a whole. Of several limits of a key
+// it is about each by itself.
 func (was Limit) beside(limit Limit, windows, burst, rate bool) (governs Limit, keepsBurst, keepsRate bool) {
 	slower := limit.NanosPerToken() - was.NanosPerToken()
 	if windows {
@@ -176,6 +205,7 @@ func (b *Bucket) replacePolicy(now time.Duration, old, p *local.Policy) bool {
 }
 
 // larger returns the limit with the larger burst, and of equal bursts the one with the higher rate.
+// Of several limits the first that differs decides.
 // Two uses of one key are one use, so one of their limits decides.
 func larger(a, b *Resolved) *Resolved {
 	switch {
@@ -184,10 +214,17 @@ func larger(a, b *Resolved) *Resolved {
 	case b == nil:
 		return a
 	}
-	x, y := a.Limits[0], b.Limits[0]
-	if x == Blocked || y == Unlimited || x.Most() < y.Most() ||
-		x.Most() == y.Most() && x.NanosPerToken() > y.NanosPerToken() {
+	if a.Limit == Blocked || b.Limit == Unlimited {
 		return b
+	}
+	for i, x := range a.Limits[:min(len(a.Limits), len(b.Limits))] {
+		y := b.Limits[i]
+		if c := cmp.Or(cmp.Compare(x.Most(), y.Most()), cmp.Compare(y.NanosPerToken(), x.NanosPerToken())); c != 0 {
+			if c < 0 {
+				return b
+			}
+			return a
+		}
 	}
 	return a
 }

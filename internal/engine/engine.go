@@ -174,9 +174,8 @@ type Settings struct {
 	Limit   Limit         // the policy's
 	Windows bool          // the policy counts by windows, and not by token buckets
 
-	KeyLimit   func(key string) Limit // the limit of a key; nil if each has that of the policy
-	CheckKey   func(Limit) error      // why no request may carry the limit
-	FixedLimit bool                   // no request may carry any
+	KeyLimit func(key string) Limit // the limit of a key; nil if each has that of the policy
+	CheckKey func(Limit) error      // why no request may carry the limit
 
 	// Resolve makes the policy of a limit: its Owner is a *[Resolved]. has is what standing shares
 	// have of the limit already, or nil.
@@ -198,7 +197,8 @@ type Resolved struct {
 	Limiter   *Limiter
 	Settings  *Settings     // under which it was resolved
 	Retention time.Duration // upper bound of the time for which what a key used counts
-	Limits    []Limit       // the policy's or the key's, at least one
+	Limit     Limit         // the policy's, the key's, or that of a request
+	Limits    []Limit       // each that it has, at least one
 	Smallest  uint8         // number, from 1, of the limit with the smallest burst
 
 	Shares standing.Limits // what standing shares have of each limit; nil if they have nothing
@@ -209,10 +209,14 @@ type Resolved struct {
 // mixed is what a key knows of the limits that its requests carry, if they differ. The times are
 // since the Group's base.
 type mixed struct {
-	burstUntil, rateUntil atomic.Int64 // until when the key keeps each of them, unless a request carries it again
-	otherAt               atomic.Int64 // when a request last carried less
-	told                  atomic.Pointer[toldLater]
+	kept    []kept       // of each limit
+	otherAt atomic.Int64 // when a request last carried less
+	told    atomic.Pointer[toldLater]
 }
+
+// kept are the times until when a key keeps the burst and the rate of a limit, unless a request
+// carries it again.
+type kept struct{ burst, rate atomic.Int64 }
 
 // toldLater is when Redis will have tokens for requests of a cost, by the limit that they carry. It
 // is believed for a while, because many requests are refused before that time.

@@ -28,19 +28,27 @@ func (l *Limiter) partToForesee(ctx context.Context, key string, n int64) Part {
 }
 
 // ForeseeEach returns what would be decided over one token of a key by each of its limits alone.
-// The policies have one limit each, in their order. Redis is asked unless this process decides over
+// The policies have one limit each, in their order: those that the request carries, or the key's own
+// if limit is nil. Redis is asked unless this process decides over
 // the only one. If it does not answer, ForeseeEach returns an error. Tokens that this process knows
 // to be refused are refused by the limit that refused last, whatever Redis says by now.
-func (l *Limiter) ForeseeEach(ctx context.Context, key string, alone []*local.Policy) ([]Told, error) {
+func (l *Limiter) ForeseeEach(ctx context.Context, key string, limit *Resolved, alone []*local.Policy) ([]Told, error) {
 	p := l.partToForesee(ctx, key, 1)
-	p.bucket, p.now = l.bucketToPeek(key, nil), l.Group.Now()
+	p.limit = l.limitOf(key, limit)
+	p.bucket, p.now = l.bucketToPeek(key, p.limit), l.Group.Now()
 	s, known := p.look()
 	if len(alone) == 1 && s < redis {
 		return []Told{p.foreseen(known)}, nil
 	}
+	p.limit = nil // alone has it
 	runs := make([]*dryRun, len(alone))
 	for i := range runs {
-		runs[i] = p.bucket.dryRun(1, func(c local.Call) local.Call { return c.Only(i) }, p.until)
+		runs[i] = p.bucket.dryRun(1, func(c local.Call) local.Call {
+			if limit != nil {
+				c = c.By(limit.Policy())
+			}
+			return c.Only(i)
+		}, p.until)
 	}
 	all := make([]Told, len(runs))
 	for i, j := range runs {
@@ -89,7 +97,7 @@ func (p *Part) foresee(ctx context.Context) (t Told, ok bool) {
 		return t, false
 	case by.Rule != local.ByLimit || p.Cost > by.Cap:
 		return p.foreseen(b.byRule(p.now)), true
-	case p.limit != nil && p.Cost > p.limit.Limits[0].Most():
+	case p.limit != nil && p.Cost > p.limit.Most():
 		return p.foreseen(b.refuseForGood(p.now, local.ExceedsBurst)), true
 	}
 	s, o := p.look()

@@ -20,12 +20,12 @@ func (p *Part) byOwnLimit(ctx context.Context, o local.Outcome) local.Outcome {
 		return o
 	}
 	until := m.keptUntil(Owner(o.Policy), own, p.now)
-	if o.Retry < until-p.now || own.Limits[0].Rule() != local.ByLimit || p.Cost > own.Limits[0].Most() {
+	if o.Retry < until-p.now || own.Limit.Rule() != local.ByLimit || p.Cost > own.Most() {
 		return o
 	}
 	at := m.told.Load()
 	if at == nil || at.cost != p.Cost || at.by != own || p.now >= at.believed {
-		by := own.Settings.PolicyOf(own.Limits[0])
+		by := own.Policy()
 		_, r := b.dryRun(p.Cost, func(c local.Call) local.Call { return c.By(by) }, p.until).wait(ctx)
 		if r.Err != nil || r.Reply.Retry < 0 {
 			return o
@@ -41,14 +41,16 @@ func (p *Part) byOwnLimit(ctx context.Context, o local.Outcome) local.Outcome {
 // keptUntil returns until when a key keeps what it has of o, which is larger than own: the first to
 // end of burst and rate.
 func (m *mixed) keptUntil(o, own *Resolved, now time.Duration) time.Duration {
-	burst, rate := time.Duration(m.burstUntil.Load()), time.Duration(m.rateUntil.Load())
-	_, keepsBurst, keepsRate := o.Limits[0].beside(own.Limits[0], o.Settings.Windows, now < burst, now < rate)
 	until := forever
-	if keepsBurst {
-		until = min(until, burst)
-	}
-	if keepsRate {
-		until = min(until, rate)
+	for i := range m.kept {
+		burst, rate := time.Duration(m.kept[i].burst.Load()), time.Duration(m.kept[i].rate.Load())
+		_, keepsBurst, keepsRate := o.Limits[i].beside(own.Limits[i], o.Settings.Windows, now < burst, now < rate)
+		if keepsBurst {
+			until = min(until, burst)
+		}
+		if keepsRate {
+			until = min(until, rate)
+		}
 	}
 	return until
 }

@@ -198,11 +198,11 @@ func (p *Part) carried() *Resolved {
 // Otherwise it makes sure that the key has the limit, which other requests may have changed
 // meanwhile.
 func (p *Part) exceedsCarried() bool {
-	limit := p.limit.Limits[0]
-	if b := p.bucket.Policy(); b.Rule != limit.Rule() || limit.Rule() == local.ByLimit && p.Cost > b.Cap {
+	rule := p.limit.Limit.Rule()
+	if b := p.bucket.Policy(); b.Rule != rule || rule == local.ByLimit && p.Cost > b.Cap {
 		p.setSource(p.find(p.bucket.ID()), lease)
 	}
-	if limit.Rule() != local.ByLimit || p.Cost <= limit.Most() {
+	if rule != local.ByLimit || p.Cost <= p.limit.Most() {
 		return false
 	}
 	b := p.bucket

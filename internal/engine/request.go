@@ -212,7 +212,7 @@ func (p *Part) admitsMore() float64 {
 	}
 	left := p.Left
 	if p.limit != nil {
-		left = min(left, p.limit.Limits[0].Most())
+		left = min(left, p.limit.Most())
 	}
 	return float64(left) / float64(p.Cost)
 }

@@ -13,7 +13,7 @@ func (s *Settings) Shares() map[Limit]standing.Limits {
 	defer s.mu.Unlock()
 	all := make(map[Limit]standing.Limits, len(s.policies)+1)
 	for p := range s.all {
-		all[Owner(p).Limits[0]] = SharesOf(p)
+		all[Owner(p).Limit] = SharesOf(p)
 	}
 	return all
 }
@@ -32,7 +32,7 @@ func (s *Settings) all(yield func(*local.Policy) bool) {
 
 // kept returns the local policy of a limit, or nil. mu is held.
 func (s *Settings) kept(limit Limit) *local.Policy {
-	if s.first != nil && Owner(s.first).Limits[0] == limit {
+	if s.first != nil && Owner(s.first).Limit == limit {
 		return s.first
 	}
 	return s.policies[limit]
@@ -48,13 +48,29 @@ func (s *Settings) sharesOf(limit Limit) standing.Limits {
 	return nil
 }
 
-// LimitOf returns the limit of a key of whose Decision the burst is known: requests may have
-// carried different ones.
-func (o *Resolved) LimitOf(burst int64) Limit {
-	if o.mixed != nil && o.Limits[0].Most() != burst {
-		return o.Settings.byBurst(burst)
+// NewResolved returns what owns the local policy of a limit.
+func NewResolved(l *Limiter, s *Settings, limit Limit) *Resolved {
+	each := limit.Each()
+	return &Resolved{Limiter: l, Settings: s, Limit: limit, Limits: each, Smallest: smallest(each)}
+}
+
+// Policy returns the local policy that o owns, or one like it.
+func (o *Resolved) Policy() *local.Policy { return o.Settings.PolicyOf(o.Limit) }
+
+// Most returns the most tokens that the limits admit at once.
+func (o *Resolved) Most() int64 { return o.Limits[o.Smallest-1].Most() }
+
+// LimitOf returns the limit of a key of whose Decision the number, or 0, and the burst are known:
+// requests may have carried different ones.
+func (o *Resolved) LimitOf(number uint8, burst int64) Limit {
+	i := max(int(number), 1) - 1
+	if i >= len(o.Limits) {
+		i = 0
 	}
-	return o.Limits[0]
+	if o.mixed != nil && o.Limits[i].Most() != burst {
+		return o.Settings.byBurst(i, burst)
+	}
+	return o.Limits[i]
 }
 
 // PolicyOf returns the local policy of a limit.
@@ -77,17 +93,20 @@ func (s *Settings) PolicyOf(limit Limit) *local.Policy {
 	return p
 }
 
-// byBurst returns a limit with a burst that a request has carried.
-func (s *Settings) byBurst(burst int64) (found Limit) {
+// byBurst returns the i-th limit of those, with a burst, that a request has carried.
+func (s *Settings) byBurst(i int, burst int64) (found Limit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for p := range s.all {
-		if l := Owner(p).Limits[0]; l.Rule() == local.ByLimit && l.Most() == burst && (found == (Limit{}) || found.NanosPerToken() > l.NanosPerToken()) {
+		each := Owner(p).Limits
+		if l := each[min(i, len(each)-1)]; l.Rule() == local.ByLimit && l.Most() == burst && (found == (Limit{}) || found.NanosPerToken() > l.NanosPerToken()) {
 			found = l
 		}
 	}
 	if found == (Limit{}) {
-		return Limit{Tokens: burst, Per: s.Limit.Per, Calendar: s.Limit.Calendar}
+		each := s.Limit.Each()
+		like := each[min(i, len(each)-1)]
+		return Limit{Tokens: burst, Per: like.Per, Calendar: like.Calendar}
 	}
 	return found
 }
@@ -141,7 +160,7 @@ func (b *Bucket) policySet(now time.Duration, folded local.Stats, effect local.E
 // carried reports whether the limit of b's key is one that requests carry.
 func (b *Bucket) carried() bool {
 	o := b.Policy().Owner.(*Resolved)
-	return o.Settings.KeyLimit == nil && (o.mixed != nil || o.Limits[0] != o.Settings.Limit)
+	return o.Settings.KeyLimit == nil && (o.mixed != nil || o.Limit != o.Settings.Limit)
 }
 
 // SharesOf returns what standing shares have of a policy's limits, or nil.

@@ -122,7 +122,7 @@ func (p *Part) canWait() bool {
 		return false
 	}
 	if c := p.carried(); c != nil {
-		return c.Limits[0].Rule() == local.ByLimit && p.Cost <= c.Limits[0].Most()
+		return c.Limit.Rule() == local.ByLimit && p.Cost <= c.Most()
 	}
 	by := l.PolicyFor(l.ID(p.Key), p.Key)
 	return by.Rule == local.ByLimit && p.Cost <= by.Cap

@@ -117,9 +117,6 @@ func (r *Rule[R]) hasPlans() bool {
 
 // checkLimits says what is wrong with the limits that requests have by a rule.
 func (r *Rule[R]) checkLimits(i int, name string, bad func(format string, args ...any)) {
-	if q := r.Limiter.Policy(); r.Limit != nil && len(q.Also) > 0 {
-		bad("rules[%d].Limit is set, and policy %q has Also: must be nil, because its requests carry no limits", i, name)
-	}
 	if r.Plan != nil && !r.OnePlan && !r.hasPlans() {
 		bad("rules[%d].Plan is set, and policy %q has no Plans: must be nil, or the policy must have plans", i, name)
 	}

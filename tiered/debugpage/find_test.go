@@ -38,7 +38,7 @@ func TestFindKey(t *testing.T) {
 		store := remote.NewMemory()
 		g := testgroup.New(t, store, nil)
 		ctx := context.Background()
-		l := testgroup.NewLimiter(t, g, tiered.Policy{Name: "api", Limit: tiered.PerMinute(3), Also: []tiered.Limit{tiered.PerDay(20)}})
+		l := testgroup.NewLimiter(t, g, tiered.Policy{Name: "api", Limit: tiered.PerMinute(3).And(tiered.PerDay(20))})
 		fatal.Get(g.NewLimiter(tiered.Policy{Name: "free", Limit: tiered.Unlimited()}))(t)
 		l.AllowN(ctx, "ann", 3)
 		for range 2 { // looking changes nothing

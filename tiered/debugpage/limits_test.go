@@ -33,7 +33,7 @@ func TestPageSaysHowEachPolicyCounts(t *testing.T) {
 			"100 per minute, bursts of 8", "of 2",
 		},
 		"several": {
-			tiered.Policy{Limit: minute.WithBurst(8), Also: []tiered.Limit{hour}},
+			tiered.Policy{Limit: minute.WithBurst(8).And(hour)},
 			"100 per minute, bursts of 8 and 1 000 per hour, bursts of 1 000", "by demand",
 		},
 		"direct": {
@@ -51,7 +51,7 @@ func TestPageSaysHowEachPolicyCounts(t *testing.T) {
 			"none: each token from Redis",
 		},
 		"sliding": {
-			tiered.Policy{Limit: minute, Also: []tiered.Limit{hour}, Algorithm: tiered.SlidingWindow},
+			tiered.Policy{Limit: minute.And(hour), Algorithm: tiered.SlidingWindow},
 			"100 per minute and 1 000 per hour by sliding window", "by demand",
 		},
 		"short": {tiered.Policy{
@@ -96,8 +96,7 @@ func TestPageSaysWhyAKeyIsRefused(t *testing.T) {
 		g := testgroup.New(t, remote.NewMemory(), &tiered.Options{Processes: 1})
 		ctx := context.Background()
 		two := testgroup.NewLimiter(t, g, tiered.Policy{
-			Name: "two", Limit: tiered.PerMinute(100),
-			Also: []tiered.Limit{tiered.PerDay(2)},
+			Name: "two", Limit: tiered.PerMinute(100).And(tiered.PerDay(2)),
 		})
 		for range 5 {
 			two.Allow(ctx, "ann")

@@ -116,8 +116,8 @@ func (p *page) view(every int) view {
 		}
 		for _, k := range r.Top {
 			by := ""
-			if k.LimitNumber > 0 && int(k.LimitNumber) <= 1+len(policy.Also) {
-				by = tokensPer(append([]tiered.Limit{policy.Limit}, policy.Also...)[k.LimitNumber-1])
+			if each := policy.Limit.Each(); k.LimitNumber > 0 && int(k.LimitNumber) <= len(each) {
+				by = tokensPer(each[k.LimitNumber-1])
 			}
 			r.Keys = append(r.Keys, key{p.name(k.Key), by, k})
 		}
@@ -188,7 +188,7 @@ func limitOf(p tiered.Policy) string {
 	window := lua.Algorithm(p.Algorithm).Has(lua.Window)
 	limited := p.Limit != tiered.Unlimited() && p.Limit != tiered.Blocked()
 	var all []string
-	for _, l := range append([]tiered.Limit{p.Limit}, p.Also...) {
+	for _, l := range p.Limit.Each() {
 		text := tokensPer(l)
 		if limited && !window {
 			text += ", bursts of " + count(cmp.Or(l.Burst, l.Tokens))

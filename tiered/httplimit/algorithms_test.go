@@ -84,17 +84,17 @@ func TestFieldsByAlgorithm(t *testing.T) {
 			50, "429, by p, x 100 40 61, retry 46, p q=100 w=60, p r=40 t=46",
 		},
 		"a list: the limit that refused": {
-			tiered.Policy{Limit: minute, Also: []tiered.Limit{hour}, Algorithm: tiered.SlidingWindow},
+			tiered.Policy{Limit: minute.And(hour), Algorithm: tiered.SlidingWindow},
 			60, "200, x 90 30 3650, p q=100 w=60, p#2 q=90 w=3600, p#2 r=30 t=1200",
 			45, "429, by p#2, x 90 30 3635, retry 3635, p q=100 w=60, p#2 q=90 w=3600, p#2 r=30 t=3635",
 		},
 		"several buckets: the limit that refused": {
-			tiered.Policy{Limit: minute.WithBurst(50), Also: []tiered.Limit{hour}},
+			tiered.Policy{Limit: minute.WithBurst(50).And(hour)},
 			40, "200, x 50 10 24, p q=50 w=30, p#2 q=90 w=3600, p r=10 t=6",
 			50, "429, by p, x 50 35 9, retry 9, p q=50 w=30, p#2 q=90 w=3600, p r=15 t=9",
 		},
 		"several buckets: the other": {
-			tiered.Policy{Limit: minute, Also: []tiered.Limit{hour}},
+			tiered.Policy{Limit: minute.And(hour)},
 			60, "200, x 90 30 2400, p q=100 w=60, p#2 q=90 w=3600, p#2 r=30 t=1200",
 			40, "429, by p#2, x 90 30 2385, retry 385, p q=100 w=60, p#2 q=90 w=3600, p#2 r=9 t=385",
 		},
@@ -114,7 +114,7 @@ func TestFieldsByAlgorithm(t *testing.T) {
 			tiered.Policy{Limit: hour, PerKey: func(string) tiered.Limit { return tiered.Blocked() }}, 1, "429, by p", 1, "429, by p",
 		},
 		"more than a window ever holds": {
-			tiered.Policy{Limit: minute, Also: []tiered.Limit{hour}, Algorithm: tiered.SlidingWindow},
+			tiered.Policy{Limit: minute.And(hour), Algorithm: tiered.SlidingWindow},
 			95, "429, by p#2, x 90 90 0, p q=100 w=60, p#2 q=90 w=3600, p#2 r=90 t=3600",
 			95, "429, by p#2, x 90 90 0, p q=100 w=60, p#2 q=90 w=3600, p#2 r=90 t=3600",
 		},

@@ -22,6 +22,7 @@ func TestFreeRequestIsChargedByTheLimitThatItCarries(t *testing.T) {
 		"a smaller one": {tiered.PerDay(1000), tiered.PerDay(100), 40, 60},
 		"none":          {tiered.PerDay(1000), tiered.Limit{}, 40, 960},
 		"unlimited":     {tiered.PerDay(10), tiered.Unlimited(), 40, math.MaxInt64},
+		"several":       {tiered.PerDay(10).And(tiered.PerWeek(20)), tiered.PerDay(100).And(tiered.PerWeek(90)), 40, 50},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -53,12 +53,14 @@ func writeDraft11(h http.Header, uses []rules.Use, d *tiered.Decision, retry int
 		case !uses[i].Tells():
 		case p.PerKey != nil || uses[i].Carries(p): // the limit is known only for the key that decided
 			if l, ok := uses[i].Limiter.LimitOf(*d); ok && p.Name == d.Policy {
-				item(p.Name, l)
+				item(rules.LimitName(p.Name, int(d.LimitNumber)), l)
 			}
-		case p.Limit != tiered.Unlimited() && p.Limit != tiered.Blocked():
+		case p.Limit == tiered.Unlimited() || p.Limit == tiered.Blocked():
+		case p.Limit.Also == (tiered.Further{}): // without a list, which would be an allocation
 			item(p.Name, p.Limit)
-			for i, also := range p.Also {
-				item(rules.LimitName(p.Name, i+2), also)
+		default:
+			for i, l := range p.Limit.Each() {
+				item(rules.LimitName(p.Name, i+1), l)
 			}
 		}
 	}

@@ -17,7 +17,7 @@ import (
 func TestAFreeRequestIsToldWhatIsLeft(t *testing.T) {
 	for _, p := range []tiered.Policy{
 		{Limit: tiered.PerHour(5)},
-		{Limit: tiered.PerHour(5), Also: []tiered.Limit{tiered.PerDay(1000)}},
+		{Limit: tiered.PerHour(5).And(tiered.PerDay(1000))},
 		{Limit: tiered.PerHour(5), Algorithm: tiered.FixedWindow},
 		{Limit: tiered.PerHour(5), Algorithm: tiered.SlidingWindow},
 		{Limit: tiered.PerHour(5), Algorithm: tiered.SlidingLog},

@@ -427,8 +427,6 @@ func TestProblemsWithOptions(t *testing.T) {
 		{Limiter: l, Key: httplimit.ForwardedFor(), Missing: httplimit.Refuse},
 		{Limiter: l, Key: httplimit.Cookie("").Hashed(), Missing: httplimit.Exempt},
 		{Limiter: new(tiered.Limiter), Key: httplimit.RemoteIP(), Missing: httplimit.Exempt},
-		with(tiered.Policy{Name: "also", Limit: tiered.PerSecond(10), Also: []tiered.Limit{tiered.PerHour(1000)}}, limit, nil),
-		with(tiered.Policy{Name: "windows", Algorithm: tiered.SlidingWindow, Limit: tiered.PerSecond(100), Also: []tiered.Limit{tiered.PerHour(1000)}}, limit, nil),
 		with(tiered.Policy{Name: "none", Limit: tiered.PerSecond(10)}, nil, plan),
 		with(tiered.Policy{Name: "plans", Limit: tiered.PerSecond(10), Plans: map[string]tiered.Limit{"pro": tiered.PerSecond(20)}}, limit, plan),
 	}, &httplimit.Options{Jitter: -1, Headers: httplimit.Headers{Prefix: "X RateLimit"}})
@@ -442,9 +440,7 @@ httplimit: rules[2].Key is ForwardedFor(): must have the prefix of a proxy at le
 httplimit: rules[3].Limiter has policy "p", as rules[1] has: must be another policy
 httplimit: rules[3].Key is Cookie(""): must be the name of a cookie
 httplimit: rules[4].Limiter is zero: must be made by tiered.New or Group.NewLimiter
-httplimit: rules[5].Limit is set, and policy "also" has Also: must be nil, because its requests carry no limits
-httplimit: rules[6].Limit is set, and policy "windows" has Also: must be nil, because its requests carry no limits
-httplimit: rules[7].Plan is set, and policy "none" has no Plans: must be nil, or the policy must have plans
+httplimit: rules[5].Plan is set, and policy "none" has no Plans: must be nil, or the policy must have plans
 httplimit: Options.Jitter is -1ns: must be 0 to 1h
 httplimit: Options.Headers.Prefix is "X RateLimit": must be the beginning of a header field's name, as X-RateLimit is`
 	if err == nil || err.Error() != want {

@@ -59,9 +59,9 @@ var options = map[string]option{
 		was: "limit: 100/month, algorithm: fixed window", is: "limit: 100/month in Asia/Tokyo from day 17, algorithm: fixed window",
 		bad: func(p *tiered.Policy) { p.Limit = p.Limit.From(40) },
 	},
-	"Also": {
-		was: limited + ", also: [500/day]", is: limited + ", also: [600/day]", stays: true,
-		bad: func(p *tiered.Policy) { p.Also = []tiered.Limit{{}} },
+	"Limit.Also": {
+		was: limited + " and 500/day", is: limited + " and 600/day",
+		bad: func(p *tiered.Policy) { p.Limit = p.Limit.And(tiered.Limit{}) },
 	},
 	"Algorithm": {was: limited, is: limited + ", algorithm: sliding window", bad: func(p *tiered.Policy) { p.Algorithm = 9 }, stays: true},
 	"Standing":  {was: limited, is: limited + ", standing: 1/2", bad: func(p *tiered.Policy) { p.Standing = 9 }},
@@ -271,7 +271,7 @@ func (o option) isDrawn(t *testing.T, name string) {
 func fieldsOf(s reflect.Type, path string) (all []string) {
 	for i := range s.NumField() {
 		f := s.Field(i)
-		if f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[tiered.Calendar]() { // it changes as a whole
+		if f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[tiered.Calendar]() && f.Type != reflect.TypeFor[tiered.Further]() { // they change as a whole
 			all = append(all, fieldsOf(f.Type, path+f.Name+".")...)
 		} else {
 			all = append(all, path+f.Name)

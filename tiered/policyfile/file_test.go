@@ -35,7 +35,7 @@ func TestWholeFile(t *testing.T) {
 				Lease: tiered.Lease{Size: 20, Period: 500 * time.Millisecond},
 			},
 			{
-				Name: "per-address", Limit: tiered.PerMinute(1000), Also: []tiered.Limit{tiered.PerHour(5000)},
+				Name: "per-address", Limit: tiered.PerMinute(1000).And(tiered.PerHour(5000)),
 				FailMode: tiered.FailOpen, Shadow: true,
 			},
 			{Name: "mails", Limit: tiered.PerDay(3), Algorithm: tiered.FixedWindow, Calendar: true, FailMode: tiered.FailClosed},

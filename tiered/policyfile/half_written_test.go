@@ -273,7 +273,7 @@ func TestLost(t *testing.T) {
 	}
 	const c = ", {limit: 1/s, keys: {x: 1/s, y: 2/s}, name: c}"
 	const b = ", {policy: b, key: ip, missing: next}, {policy: b, key: method}"
-	file := "version: 1\npolicies: [{name: a, limit: 9/s, also: [8/h, 9/d]}, {name: b, limit: 1/s}" + ten + c + "]\n" +
+	file := "version: 1\npolicies: [{name: a, limit: 9/s and 8/h and 9/d}, {name: b, limit: 1/s}" + ten + c + "]\n" +
 		"http: [{match: /, limits: [{policy: a, key: [ip, method], cost: 2}" + b + "]}]\n"
 	for _, c := range []struct{ from, to, want string }{
 		{"1/s", "3/s", ""},
@@ -282,7 +282,6 @@ func TestLost(t *testing.T) {
 		{ten + c, "", names[2:] + ", and 1 more"},
 		{"name: c", "name: d", `policies["c"]`},
 		{", y: 2/s", "", `1 of policies["c"].keys`},
-		{", 9/d", "", `policies["a"].also[1]`},
 		{" keys: {x: 1/s, y: 2/s},", "", `policies["c"].keys`},
 		{", cost: 2", "", `http["/"].limits["a"].cost`},
 		{"[ip, method]", "ip", `http["/"].limits["a"].key`},

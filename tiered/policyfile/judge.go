@@ -48,7 +48,7 @@ func (p policy) couldBe() (all []tiered.Policy) {
 			all = append(all, q)
 		}
 		if anyLimit {
-			q.Limit, q.Also, q.Plans = tiered.Unlimited(), nil, nil
+			q.Limit, q.Plans = tiered.Unlimited(), nil
 			all = append(all, q)
 		}
 	}

@@ -32,8 +32,6 @@ var policyFields = []policyField{
 	simple("limit", "Limit", func(p *policy) *tiered.Limit { return &p.Limit }, tiered.ParseLimit, yamlString,
 		tiered.PerSecond(1), tiered.PerDay(1<<30), tiered.Limit{Tokens: 1, Per: time.Second, Burst: 1 << 30}, tiered.Unlimited()),
 	special("plans", "Plans", func(p *policy) *map[string]tiered.Limit { return &p.Plans }, (*policy).readPlans, yamlPlans),
-	special("also", "Also", func(p *policy) *[]tiered.Limit { return &p.Also }, (*policy).readAlso, yamlFlow,
-		nil, []tiered.Limit{tiered.PerHour(1 << 30)}),
 	simple("algorithm", "Algorithm", func(p *policy) *tiered.Algorithm { return &p.Algorithm }, algorithm, yamlString,
 		algorithms()...),
 	simple("calendar", "Calendar", func(p *policy) *bool { return &p.Calendar }, boolean, yamlValue).
@@ -171,7 +169,7 @@ func (p *policy) limits() []tiered.Limit {
 func (p *policy) readPlans(r *reader, path string, n *yaml.Node) {
 	r.Pairs(path, n, func(key, value *yaml.Node) {
 		if value.Kind == yaml.SequenceNode {
-			r.Bad(value, "%s is a list: must be one limit, because a second one is a policy of its own that has this plan too",
+			r.Bad(value, "%s is a list: must be a text, such as 100/min or, of several limits, 100/min and 1000/h",
 				strictyaml.Within(path, key.Value))
 		} else if l, ok := parsed(r, strictyaml.Within(path, key.Value), value, tiered.ParseLimit); ok {
 			if p.Plans == nil {
@@ -188,13 +186,6 @@ func yamlPlans(plans map[string]tiered.Limit) *yaml.Node {
 		n.Content = append(n.Content, yamlText(name), yamlString(plans[name]))
 	}
 	return n
-}
-
-func (p *policy) readAlso(r *reader, path string, n *yaml.Node) {
-	r.list(path, n, func(path string, n *yaml.Node) {
-		l, _ := parsed(r, path, n, tiered.ParseLimit)
-		p.Also = append(p.Also, l)
-	})
 }
 
 func yamlMaxDebt(tokens int64) *yaml.Node {

@@ -16,7 +16,7 @@ import (
 const withRanges = `version: 1
 policies:
   - {name: per-user, limit: 2/day, plans: {pro: 3/day}}
-  - {name: per-address, limit: 2/day, also: [9/2d]}
+  - {name: per-address, limit: 2/day and 9/2d}
   - {name: partners, limit: 5/day}
   - {name: blocked, limit: blocked}
 http:

@@ -21,8 +21,8 @@ policies:
   - name: b
     limit: 5/s
   - name: a
-    limit: 40/min
-    also: [1000/h]
+    limit:
+      40/min and 1000/h
     algorithm: token bucket
     fail_mode: local
     standing: off
@@ -72,11 +72,14 @@ var mistakes = []struct{ good, bad, want string }{
 	{"name: a", "name: \"a\\0\"", `5:11: policies[1]: Policy.Name is "a\x00": must be 1 to 64 of A-Z a-z 0-9 _ . -`},
 	{"name: a", "name: b", `5:5: policies[1]: name is "b": the policy in line 3 has that name`},
 	{"name: a\n    limit", "limit", `5:5: policies[1]: Policy.Name is "": must be 1 to 64 of A-Z a-z 0-9 _ . -`},
-	{"limit: 40/min", "limit: 40/x", `6:12: policies[1].limit: limit "40/x": "x" at position 4 must be s, min, h, day,`},
-	{"limit: 40/min", "limit: 0/min", `6:12: policies[1].limit: limit "0/min": "0" at position 1 must be a whole number`},
-	{"limit: 40/min", "limit: [1]", "6:12: policies[1].limit is a list: must be a text"},
-	{"also: [1000/h]", "also: 7", `7:11: policies[1].also is "7": must be a list`},
-	{"also: [1000/h]", "also: [unlimited]", "7:11: policies[1]: Policy.Also[0] is Unlimited or Blocked: must be a limit"},
+	{"40/min and 1000/h", "40/x", `7:7: policies[1].limit: limit "40/x": "x" at position 4 must be s, min, h, day,`},
+	{"40/min and 1000/h", "0/min", `7:7: policies[1].limit: limit "0/min": "0" at position 1 must be a whole number`},
+	{"40/min and 1000/h", "[1]", "7:7: policies[1].limit is a list: must be a text"},
+	{"40/min and 1000/h", "40/min and 7", `7:7: policies[1].limit: limit "40/min and 7": "7" at position 12 must be tokens per period`},
+	{"40/min and 1000/h", "40/min and", `7:7: policies[1].limit: limit "40/min and": "" at position 11 must be tokens per period`},
+	{"40/min and 1000/h", "40/min and unlimited", `7:7: policies[1].limit: limit "40/min and unlimited": "unlimited" at position 12 must be tokens per period`},
+	{"pro: 1000/min", "pro: 9/min and 9/h", `22:18: policies[3]: Policy.Plans["pro"] is 2 limits: must be 1 limit, as Limit is, because the buckets in Redis count`},
+	{"40/min and 1000/h", "40/min and 1000/min", "7:7: policies[1]: Policy.Limit.Also[0].Per is 1m0s: must differ from that of Limit"},
 	{"algorithm: token bucket", "algorithm: gcra", `8:16: policies[1].algorithm: is "gcra": must be one of`},
 	{"fail_mode: local", "fail_mode: maybe", `9:16: policies[1].fail_mode: is "maybe": must be one of closed, local,`},
 	{"standing: off", "standing: maybe", `10:15: policies[1].standing: is "maybe": must be one of 1/2, 1/4, 1/8, 3/4, 3/8, 5/8, off`},
@@ -90,10 +93,10 @@ var mistakes = []struct{ good, bad, want string }{
 	{"period: 1s", "period: soon", `15:15: policies[1].lease.period: is "soon": must be a time such as 250ms or 1m30s`},
 	{"period: 1s", "period: 9h", "15:15: policies[1]: Policy.Lease.Period is 9h0m0s: must be 5ms to 1m, or 0 for 250ms"},
 	{"vip: 400/h", "vip: 4/x", `19:17: policies[2].keys: limit "4/x": "x" at position 3 must be s, min, h, day, week,`},
-	{"vip: 400/h", "vip: 400/min", "19:17: policies[2]: the limit of this key: Policy.Limit.Per is 1m0s: must stay"},
+	{"vip: 400/h", "vip: 400/min", "19:17: policies[2]: the limit of this key: Policy.Limit.Per is 1m0s: must be that of Limit, 1h0m0s"},
 	{"vip: 400/h", "'': 400/h", "19:12: policies[2].keys: a key has 0 bytes: must have 1 to 65536"},
 	{"pro: 1000/min", "pro: 7/minutes", `22:18: policies[3].plans.pro: limit "7/minutes": "minutes" at position 3 must`},
-	{"pro: 1000/min", "pro: [9/min, 9/month]", "22:18: policies[3].plans.pro is a list: must be one limit, because a second one"},
+	{"pro: 1000/min", "pro: [9/min, 9/month]", "22:18: policies[3].plans.pro is a list: must be a text, such as 100/min or, of several limits, 100/min and 1000/h"},
 	{"pro: 1000/min", "'': 70/min", `22:12: policies[3]: Policy.Plans is 1 plans: must have no plan "", because that is`},
 	{"pro: 1000/min", "[pro]: 70/min", "22:13: policies[3].plans: a name is a list: must be a text"},
 	{"pro: 1000/min", "' pro': 1000/min", `22:21: policies[3]: Policy.Plans[" pro"] is 1000/min: its name must be 1 to`},
@@ -284,7 +287,7 @@ func TestCostThatNobodyHas(t *testing.T) {
 	for _, c := range []struct{ policy, cost, want string }{
 		{"limit: 10/h", "11", "must be at most 10, because Policy.Limit.Tokens is 10"},
 		{"limit: 10/h burst 5", "6", "must be at most 5, because Policy.Limit.Burst is 5"},
-		{"limit: 10/h, also: [9/day]", "10", "must be at most 9, because Policy.Also[0].Tokens is 9"},
+		{"limit: 10/h and 9/day", "10", "must be at most 9, because Policy.Limit.Also[0].Tokens is 9"},
 		{"limit: 10/h, algorithm: fixed window", "11", "must be at most 10, because Policy.Limit.Tokens is 10"},
 		{"limit: 10/h, keys: {vip: 20/h}, prefixes: {v: 15/h}", "21", "must be at most 20, because Policy.Limit.Tokens is 20"},
 		{"limit: 10/h, keys: {vip: 20/h}", "20", ""},

@@ -65,8 +65,7 @@ policies:
     algorithm: fixed window
     calendar: false
   - name: c
-    limit: 50/h
-    also: [90/day]
+    limit: 70/h and 90/day
   - name: f
     limit: 50/h
     plans:
@@ -117,9 +116,11 @@ func TestFilesThatDifferInOneField(t *testing.T) {
 		{"limit: 40/h", "limit: 40/min", ""},
 		{"limit: 40/h", "limit: blocked", ""},
 		{"limit: 40/h", "limit: unlimited", ""},
-		{"limit: 50/h", "limit: 50/2h", stays}, // it names a bucket in Redis
-		{"also: [90/day]", "also: [80/day]", stays},
-		{"also: [90/day]", "also: []", stays},
+		{"limit: 70/h and", "limit: 70/2h and", stays}, // it names a bucket in Redis
+		{"90/day", "80/day", ""},
+		{"90/day", "80/2d", stays},
+		{" and 90/day", "", "must stay 2 limits"},
+		{" and 90/day", " and 90/day and 200/week", "must stay 2 limits"},
 		{"pro: 60/h", "pro: 5/h", ""},
 		{"pro: 60/h", "pro: unlimited", ""},
 		{"pro: 60/h", "gold: 60/h", ""},

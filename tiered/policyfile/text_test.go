@@ -26,7 +26,7 @@ func TestFileIsPrintedInFull(t *testing.T) {
 		"standing: off\n", "    plans:\n      pro: 1000/min burst 2000\n      staff: unlimited\n",
 		"missing: next, cost: 1, plan: header X-Plan, hidden: false}\n", "{policy: per-address, key: ip 24 56, missing",
 		"    address: forwarded-for 10.0.0.0/8 fd00::/8\n    ranges:\n      10.0.0.0/8: unlimited\n      2001:db8::1: unlimited\n" +
-			"      198.51.100.0/24: mails\n", "    address: ip\n    ranges:\n      10.0.0.0/8: unlimited\n", "calendar: true\n", "also: [5000/h]\n", "fail_mode: local\n",
+			"      198.51.100.0/24: mails\n", "    address: ip\n    ranges:\n      10.0.0.0/8: unlimited\n", "calendar: true\n", "limit: 1000/min and 5000/h\n", "fail_mode: local\n",
 		"lease: {size: 0, period: 250ms} # the size follows demand\n", "lease: {size: none, period: 250ms}\n",
 		"  # POST, any host, /api/mails/{tenant}, however the URL is spelled\n  - match: POST /api/mails/{tenant}\n",
 		"{policy: mails, key: [ip, path tenant], missing: together, cost: 2, hidden: false}\n", "missing: refuse, cost: 1, hidden: false}\n",
@@ -103,7 +103,7 @@ func TestWhatIsPrintedIsTheFile(t *testing.T) {
 			strings.Repeat("long ", 40),
 		}),
 		rapid.StringN(1, 20, 200))
-	limit := rapid.SampledFrom([]string{"1/s", "100/s burst 200", "1000/min", "5/2h", "blocked", "unlimited", "3/day"})
+	limit := rapid.SampledFrom([]string{"1/s", "100/s burst 200", "1000/min", "5/2h", "100/s and 5000/h", "100/s burst 3 and 9000/3h burst 10000", "blocked", "unlimited", "3/day"})
 	rapid.Check(t, func(t *rapid.T) {
 		keys := rapid.MapOfN(odd, limit, 0, 3)
 		policy := func(i int) map[string]any {
@@ -120,7 +120,6 @@ func TestWhatIsPrintedIsTheFile(t *testing.T) {
 			maybe("shadow", of(true))
 			maybe("calendar", of(true))
 			maybe("max_debt", of(300_000))
-			maybe("also", of([]string{"5000/h"}, []string{"5000/h", "9000/3h burst 10000"}))
 			maybe("lease", of(map[string]any{"size": "none"}, map[string]any{"size": 1}, map[string]any{"period": "1m0.5s"},
 				map[string]any{"period": "5ms"}))
 			maybe("plans", rapid.Map(rapid.MapOfN(odd, limit, 0, 3), func(m map[string]string) any { return m }))
@@ -150,7 +149,7 @@ func TestWhatIsPrintedIsTheFile(t *testing.T) {
 		}
 		var f *policyfile.File
 		for _, drop := range []string{
-			"", "plans", "also", "standing", "calendar", "lease", "max_debt", "keys", "prefixes", "algorithm", "cost",
+			"", "plans", "and", "standing", "calendar", "lease", "max_debt", "keys", "prefixes", "algorithm", "cost",
 		} {
 			delete(rule, drop)
 			for _, p := range file["policies"].([]any) {

@@ -154,18 +154,18 @@ func TestReloadOfWhatCannotChange(t *testing.T) {
 	const text = `version: 1
 policies:
   - {name: new, limit: 1/s}
-  - {name: b, limit: 6/s, also: [9/h]}
+  - {name: b, limit: 6/s and 9/h}
   - {name: a, limit: 10/h, algorithm: sliding window}
 http: [{match: /a/, limits: [{policy: a, key: header X-User}]}]
 `
 	write(t, path, text)
 	const why = ", because the buckets in Redis count by it: give the policy another name, or restart"
-	want := path + `:4:33: policy "b": Policy.Also is [9/h]: must stay []` + why + "\n" +
+	want := path + `:4:22: policy "b": Policy.Limit is 2 limits: must stay 1 limit` + why + "\n" +
 		path + `:5:39: policy "a": Policy.Algorithm is sliding window: must stay token bucket` + why
 	if err := f.Reload(); err == nil || err.Error() != want || f.limit("b") != "5/s" || f.limit("new") != "none" {
 		t.Errorf("%v, want\n%s\nlimit %s", err, want, f.limit("b"))
 	}
-	other := strings.NewReplacer("name: a", "name: a2", "policy: a", "policy: a2", ", also: [9/h]", "").Replace(text)
+	other := strings.NewReplacer("name: a", "name: a2", "policy: a", "policy: a2", " and 9/h", "").Replace(text)
 	write(t, path, other)
 	if err := f.Reload(); err != nil || f.limit("a2") != "10/h" || f.limit("b") != "6/s" {
 		t.Errorf("%v, %s, %s", err, f.limit("a2"), f.limit("b"))

@@ -120,7 +120,7 @@ func (l *Limiter) AllowAll() {
 }
 
 // DenyAll lets this Limiter refuse everything from now on, with Reason ExceedsBurst and without a
-// RetryAfter. Use [Limiter.Exhaust] for a refusal by the limit. With [tiered.Policy].Also it fails
+// RetryAfter. Use [Limiter.Exhaust] for a refusal by the limit. With several limits it fails
 // the test, because such a policy cannot be blocked.
 func (l *Limiter) DenyAll() {
 	p := l.policy

@@ -20,7 +20,7 @@ func each(t *testing.T, test func(t *testing.T, p tiered.Policy)) {
 	for name, p := range map[string]tiered.Policy{
 		"token bucket":   {Limit: tiered.PerMinute(10)},
 		"fast":           {Limit: tiered.PerSecond(1000).WithBurst(50)},
-		"several limits": {Limit: tiered.PerSecond(5), Also: []tiered.Limit{tiered.PerMinute(20)}},
+		"several limits": {Limit: tiered.PerSecond(5).And(tiered.PerMinute(20))},
 		"sliding window": {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingWindow},
 		"fixed window":   {Limit: tiered.PerMinute(10), Algorithm: tiered.FixedWindow},
 		"sliding log":    {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingLog},
@@ -66,7 +66,7 @@ func TestAllAndNone(t *testing.T) {
 		if d := l.AllowN(t.Context(), "a", 1_000_000); !d.Allowed {
 			t.Errorf("AllowAll: %v", d)
 		}
-		if len(p.Also) > 0 {
+		if len(p.Limit.Each()) > 1 {
 			return
 		}
 		l.DenyAll()

@@ -35,6 +35,13 @@ func code(v reflect.Value) string {
 		return duration(x)
 	case string:
 		return fmt.Sprintf("%q", x)
+	case tiered.Limit:
+		if each := x.Each(); len(each) > 1 {
+			for _, l := range each[1:] {
+				parts = append(parts, code(reflect.ValueOf(l)))
+			}
+			return code(reflect.ValueOf(each[0])) + ".And(" + strings.Join(parts, ", ") + ")"
+		}
 	}
 	switch v.Kind() {
 	case reflect.Struct:

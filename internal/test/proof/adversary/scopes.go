@@ -24,10 +24,11 @@ type Scope struct {
 	// bursts. If it is nil, all have Per and Block.
 	Versions []version
 
-	Also  []lua.Limit // limits of all processes beside the first
+	Also  []lua.Limit // limits of all processes beside the first; with Cross every other one has more of them
 	Later []lua.Limit // limits that come with Deploy
 
 	Slower    bool          // every other process has half of the rate
+	Cross     bool          // and a larger burst and rate of further limits, if it has those
 	MaxDebt   int64         // how far below zero a token bucket may go, if that is more than its burst
 	Size      int64         // of a lease; 0 follows demand
 	NoLease   bool          // direct takes only
@@ -86,6 +87,9 @@ func (s *Scope) limits(i int, later bool) []lua.Limit {
 		first.Period, first.Span = block.Microseconds(), int64(per/block)+1
 	}
 	all := append([]lua.Limit{first}, s.Also...)
+	for j := 1; s.Cross && i%2 == 1 && j < len(all); j++ {
+		all[j].Cap, all[j].Tokens = all[j].Cap+5, 2*all[j].Tokens
+	}
 	if later {
 		all = append(all, s.Later...)
 	}
@@ -136,9 +140,12 @@ func (s *Scope) policy(i int, later bool, uniform func() float64) *local.Policy 
 	}
 	p.Unleased = p.NoLease && s.Algorithm == lua.SlidingWindow
 	if len(limits) > 1 {
-		p.First = local.Numbers{Cap: limits[0].Cap, Tokens: limits[0].Tokens, Per: s.length(limits[0])}
-		if s.windows() {
-			p.First.Tokens = limits[0].Cap
+		for _, l := range limits {
+			n := local.Numbers{Cap: l.Cap, Tokens: l.Tokens, Per: s.length(l)}
+			if s.windows() {
+				n.Tokens = l.Cap
+			}
+			p.Each = append(p.Each, n)
 		}
 	}
 	for _, l := range limits { // the smallest burst and the slowest refill: on the safe side of each
@@ -201,7 +208,7 @@ func Scopes(a lua.Algorithm) []*Scope {
 		},
 		{Name: "two limits", Bursts: []int64{5, 16}, Tokens: 2, Per: second, Warm: true},
 		{Name: "two rates", Bursts: []int64{9, 9}, Tokens: 4, Per: second, Slower: true, Warm: true},
-		{Name: "two limits that cross", Bursts: []int64{30, 5}, Tokens: 4, Per: second, Slower: true, Warm: true},
+		{Name: "two limits that cross", Bursts: []int64{30, 5}, Tokens: 4, Per: second, Slower: true, Cross: true, Warm: true},
 		{Name: "leases of three", Bursts: []int64{12, 12}, Tokens: 1, Per: second, Size: 3, Warm: true},
 		{Name: "direct only", Bursts: []int64{3, 3}, Tokens: 1, Per: second, NoLease: true},
 		{Name: "ends", Bursts: []int64{16}, Tokens: 9, Per: second, Warm: true},
@@ -210,12 +217,15 @@ func Scopes(a lua.Algorithm) []*Scope {
 		{Name: "accidents, cold", Bursts: []int64{4, 4, 4}, Tokens: 2, Per: second},
 		{Name: "slow leases", Bursts: []int64{16, 16}, Tokens: 1, Per: 4 * second, Period: 2 * second, Warm: true},
 	}
+	if a.Has(lua.Several) {
+		scopes = append(scopes, &Scope{Name: "two lists that cross", Bursts: []int64{16, 9}, Tokens: 4, Per: second, Cross: true, Warm: true})
+	}
 	if a.Has(lua.Window) { // windows have no rate
 		scopes = slices.DeleteFunc(scopes, func(s *Scope) bool { return s.Slower })
 	}
 	for _, s := range scopes {
 		s.everyday(0)
-		if strings.HasPrefix(s.Name, "two limits") || s.Slower { // until the larger one governs no more
+		if strings.HasPrefix(s.Name, "two limits") || s.Slower || s.Cross { // until the larger one governs no more
 			s.Actions = append(s.Actions, times(4, Action{Wait, 0, 450}, Action{Wait, 0, 1000})...)
 		}
 		if strings.HasPrefix(s.Name, "accidents") {
@@ -281,7 +291,7 @@ func deploys(a lua.Algorithm) []*Scope {
 		all = append(all,
 			&Scope{Name: "deploy, two rates", Bursts: []int64{9, 9}, Tokens: 4, Per: second, Slower: true, Warm: true},
 			&Scope{
-				Name: "deploy, rates and bursts", Bursts: []int64{16, 5, 9}, Tokens: 4, Per: second, Slower: true,
+				Name: "deploy, rates and bursts", Bursts: []int64{16, 5, 9}, Tokens: 4, Per: second, Slower: true, Cross: true,
 				Warm: true,
 			},
 			&Scope{Name: "deploy, direct", Bursts: []int64{3, 9}, Tokens: 2, Per: second, Slower: true, NoLease: true})

@@ -65,7 +65,7 @@ func (p *process) alone(a place) bool {
 func grain(p tiered.Policy, rule tiered.Limit) (longest time.Duration) {
 	all := limits(p)
 	if rule != (tiered.Limit{}) {
-		all = []tiered.Limit{rule}
+		all = rule.Each()
 	}
 	for _, l := range all {
 		switch p.Algorithm {
@@ -89,7 +89,7 @@ func (w *player) longest(a place) (most time.Duration) {
 	for _, q := range w.slots {
 		all := limits(q.limiters[a.which].Policy())
 		if rule := w.Rules[a.which][a.key]; rule != (tiered.Limit{}) {
-			all = []tiered.Limit{rule}
+			all = rule.Each()
 		}
 		for _, l := range all {
 			d := per(l) + 2*grain(p, l)

@@ -80,6 +80,7 @@ func Draw(seed uint64) Sequence {
 		s.Policies, s.Rules = append(s.Policies, p), append(s.Rules, r)
 	}
 	s.calendars(drawer{rand.New(rand.NewPCG(seed, 56))})
+	s.lists(drawer{rand.New(rand.NewPCG(seed, 57))})
 	outages := d.IntN(3) == 0
 	for range 5 + d.IntN(25) {
 		x := d.step(&s, outages)
@@ -122,6 +123,35 @@ func (s *Sequence) calendars(d drawer) {
 	}
 }
 
+// lists gives some policies with several limits a plan and a key with as many.
+func (s *Sequence) lists(d drawer) {
+	for i := range s.Policies {
+		p := &s.Policies[i]
+		if !several(p.Limit) || d.IntN(2) == 0 {
+			continue
+		}
+		if d.IntN(3) > 0 {
+			p.Plans = map[string]tiered.Limit{plan: d.like(*p)}
+		} else {
+			s.Rules[i] = rules{keys[d.IntN(2)]: d.like(*p)}
+		}
+	}
+}
+
+// like returns as many limits as a policy has, of the same times, with other numbers.
+func (d drawer) like(p tiered.Policy) tiered.Limit {
+	for {
+		each := p.Limit.Each()
+		for i := range each {
+			l := d.limit(p.Algorithm)
+			each[i].Tokens, each[i].Burst = l.Tokens, l.Burst
+		}
+		if l := each[0].And(each[1:]...); p.CheckLimit(l) == nil {
+			return l
+		}
+	}
+}
+
 func (d drawer) policy(name string) (tiered.Policy, rules) {
 	for {
 		p := tiered.Policy{
@@ -135,7 +165,7 @@ func (d drawer) policy(name string) (tiered.Policy, rules) {
 		switch several := p.Algorithm == tiered.TokenBucket || p.Algorithm == tiered.SlidingWindow; {
 		case several && d.IntN(3) == 0:
 			for range pick(d, 1, 1, 2) {
-				p.Also = append(p.Also, d.limit(p.Algorithm))
+				p.Limit = p.Limit.And(d.limit(p.Algorithm))
 			}
 		case d.IntN(5) == 0:
 			l := d.limit(p.Algorithm)
@@ -144,7 +174,7 @@ func (d drawer) policy(name string) (tiered.Policy, rules) {
 			}
 			r = rules{keys[d.IntN(2)]: pick(d, l, l, tiered.Unlimited(), tiered.Blocked())}
 		}
-		if r == nil && p.Also == nil && d.IntN(3) == 0 {
+		if r == nil && !several(p.Limit) && d.IntN(3) == 0 {
 			l := d.limit(p.Algorithm)
 			if p.Algorithm != tiered.TokenBucket && p.Algorithm != tiered.SlidingWindow {
 				l.Per = p.Limit.Per
@@ -184,7 +214,9 @@ func burst(l tiered.Limit) int64 {
 	return l.Tokens
 }
 
-func limits(p tiered.Policy) []tiered.Limit { return append([]tiered.Limit{p.Limit}, p.Also...) }
+func limits(p tiered.Policy) []tiered.Limit { return p.Limit.Each() }
+
+func several(l tiered.Limit) bool { return len(l.Each()) > 1 }
 
 // per is the time of a limit's window, or the longest that it may be.
 func per(l tiered.Limit) time.Duration { return cmp.Or(l.Per, l.Calendar.Longest()) }
@@ -249,8 +281,16 @@ func (d drawer) step(s *Sequence, outages bool) Step {
 	}
 	if x.Verb == Change || x.Verb == Carry || x.Verb == Rule {
 		x.Limit = d.limit(p.Algorithm)
-		if len(p.Also) > 0 || p.Algorithm == tiered.FixedWindow || p.Algorithm == tiered.SlidingLog {
+		if several(p.Limit) || p.Algorithm == tiered.FixedWindow || p.Algorithm == tiered.SlidingLog {
 			x.Limit.Per, x.Limit.Precision, x.Limit.Calendar = p.Limit.Per, p.Limit.Precision, p.Limit.Calendar
+		}
+		if further := p.Limit.Each()[1:]; len(further) > 0 {
+			for i := range further {
+				if x.Pick%3 > 0 {
+					further[i].Tokens, further[i].Burst = max(further[i].Tokens*int64(x.Pick)/4, 1), 0
+				}
+			}
+			x.Limit = x.Limit.And(further...)
 		}
 	}
 	return x

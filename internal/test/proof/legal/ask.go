@@ -1,8 +1,10 @@
 package legal
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -40,6 +42,9 @@ func free(l tiered.Limit) bool { return l == tiered.Unlimited() || l == tiered.B
 
 // burst returns the most tokens that a limit admits at once.
 func burst(l tiered.Limit) int64 {
+	if each := l.Each(); len(each) > 1 {
+		return burst(slices.MinFunc(each, func(x, y tiered.Limit) int { return cmp.Compare(burst(x), burst(y)) }))
+	}
 	if l.Burst > 0 {
 		return l.Burst
 	}
@@ -91,7 +96,7 @@ func (p *process) askBy(s *Step, lane time.Duration, policy, key int, cost int64
 func (w *player) byOwn(policy int, own tiered.Limit, d *tiered.Decision) {
 	of := w.plan.Policies[policy]
 	byLimit := tiered.Granted <= d.Reason && d.Reason <= tiered.FallbackSpent
-	if want := burst(own); byLimit && len(of.Also) == 0 && of.Standing == 0 && d.Burst != want {
+	if want := burst(own); byLimit && single(of.Limit) && of.Standing == 0 && d.Burst != want {
 		w.fault("not by its own limit", "at %v: %+v, want a burst of %d", w.now(), d, want)
 	}
 }

@@ -163,7 +163,7 @@ func (p *process) queue(s *Step) {
 	if free(limit) || limit.Tokens > 1<<20 || patience < 2*second || patience > 10*time.Minute {
 		return
 	}
-	whole := p.whole(s.Which, s.Key) && w.busy.Load() == 0 && l.Policy().FailMode == tiered.FailClosed && len(w.plan.Policies[s.Which].Also) == 0
+	whole := p.whole(s.Which, s.Key) && w.busy.Load() == 0 && l.Policy().FailMode == tiered.FailClosed && single(w.plan.Policies[s.Which].Limit)
 	if whole { // a queue forms where nothing is left
 		for range 2 * burst(limit) {
 			if !p.took(s) {
@@ -292,7 +292,7 @@ func (p *process) amend(s *Step) {
 	limit := p.limit(s.Which, s.Key)
 	moved := w.moved || len(b.moves) > 0
 	w.mu.Unlock()
-	if x.Algorithm == tiered.TokenBucket || len(x.Also) > 0 || moved || w.plan.Real || w.withoutNode() ||
+	if x.Algorithm == tiered.TokenBucket || !single(x.Limit) || moved || w.plan.Real || w.withoutNode() ||
 		free(limit) || limit.Tokens < 10 || limit.Tokens > 1<<20 || perOf(limit) < second {
 		return
 	}

@@ -180,7 +180,7 @@ func (p *process) audit(left bool) {
 // judge compares what was admitted with the limits; mu is held.
 func (w *player) judge(b *history) {
 	if n, where := b.overUsed(w.plan.Processes); n > 0 && w.plan.Class == Calm && b.rules.Algorithm == tiered.TokenBucket &&
-		len(b.rules.Also) == 0 {
+		single(b.rules.Limit) {
 		w.fault("over", "policy %d, key %d: %v too many used in %s", b.policy, b.key, n, where)
 	}
 	for i, terms := range b.limits() {

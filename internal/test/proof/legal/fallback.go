@@ -58,8 +58,10 @@ func (p *process) share(policy, key int) tiered.Limit {
 	if free(l) {
 		return l
 	}
+	each := l.Each()
+	l = each[0]
 	l.Burst, l.Per, l.Calendar = burst(l), perOf(l), tiered.Calendar{}
-	for _, also := range p.player.plan.Policies[policy].Also {
+	for _, also := range each[1:] {
 		l.Burst = min(l.Burst, burst(also))
 		if float64(also.Per)/float64(also.Tokens) > float64(l.Per)/float64(l.Tokens) {
 			l.Tokens, l.Per = also.Tokens, also.Per

@@ -172,13 +172,26 @@ func (b *history) outlasted(now, lost time.Duration, c *lua.Call) {
 // by reports whether a call may use a term's limit: an unused key gives tokens back by the limit
 // that it had.
 func (b *history) by(t *term, c *lua.Call) bool {
-	whole := burst(t.Limit)
+	limits := c.Limits()
+	for i, l := range t.Each() {
+		one := *c
+		one.Cap, one.Tokens, one.Period, one.Span = limits[i].Cap, limits[i].Tokens, limits[i].Period, limits[i].Span
+		if !b.byOne(l, &one) {
+			return false
+		}
+	}
+	return true
+}
+
+// byOne is by of one of several limits.
+func (b *history) byOne(t tiered.Limit, c *lua.Call) bool {
+	whole := burst(t)
 	for k := int64(1); b.rules.Standing > 0 && k <= lua.MostShared; k++ { // the part in Redis
 		if c.Cap != whole-whole*k/8 {
 			continue
 		}
 		if c.Algorithm == lua.FixedWindow {
-			return countsBy(t.Limit, c)
+			return countsBy(t, c)
 		}
 		if c.Algorithm == lua.TokenBuckets {
 			if c.Tokens == t.Tokens-t.Tokens*k/8 && c.Period == t.Per.Microseconds() {
@@ -196,11 +209,11 @@ func (b *history) by(t *term, c *lua.Call) bool {
 	}
 	switch b.rules.Algorithm {
 	case tiered.SlidingWindow:
-		return c.Period == precision(t.Limit).Microseconds()
+		return c.Period == precision(t).Microseconds()
 	case tiered.TokenBucket:
 		return c.Tokens == t.Tokens && c.Period == t.Per.Microseconds()
 	}
-	return countsBy(t.Limit, c)
+	return countsBy(t, c)
 }
 
 func (b *history) admitted(before, after time.Duration, n int64, sure bool) {
@@ -252,19 +265,21 @@ func (b *history) moved(now, by time.Duration) {
 // most returns the largest burst of all limits that were in force.
 func (b *history) most() (most int64) {
 	for _, t := range b.terms {
-		most = max(most, burst(t.Limit))
-	}
-	for _, l := range b.rules.Also {
-		most = max(most, burst(l))
+		for _, l := range t.Each() {
+			most = max(most, burst(l))
+		}
 	}
 	return most
 }
 
 // limits returns the limits of the key, each as a list of terms.
-func (b *history) limits() [][]term {
-	all := [][]term{b.terms}
-	for _, l := range b.rules.Also {
-		all = append(all, []term{{l, 0, never, never, 0, 0}})
+func (b *history) limits() (all [][]term) {
+	for i := range b.rules.Limit.Each() {
+		terms := slices.Clone(b.terms)
+		for j := range terms {
+			terms[j].Limit = terms[j].Each()[i]
+		}
+		all = append(all, terms)
 	}
 	return all
 }
@@ -317,8 +332,7 @@ func (b *history) leftOf(terms []term, now time.Duration) int64 {
 		// begins with the blocks of another one, each at its end.
 		longest := after(perOf(terms[0].Limit)+2*precision(terms[0].Limit), b.life)
 		for _, t := range b.terms[1:] {
-			longest = after(longest, precision(t.Limit))
-			for _, l := range b.rules.Also {
+			for _, l := range t.Each() {
 				longest = after(longest, precision(l))
 			}
 		}

@@ -39,7 +39,7 @@ func (b *history) asked(at time.Duration, c *lua.Call) { b.executed(0, at, at, c
 func TestBooksAccuse(t *testing.T) {
 	bucket := tiered.Policy{Limit: tiered.PerDay(10)}
 	hour := tiered.Policy{Limit: tiered.PerHour(3600).WithBurst(10)}
-	several := tiered.Policy{Limit: tiered.PerDay(10).WithBurst(80), Also: []tiered.Limit{tiered.PerMinute(1000)}, Standing: 1.0 / 8}
+	several := tiered.Policy{Limit: tiered.PerDay(10).WithBurst(80).And(tiered.PerMinute(1000)), Standing: 1.0 / 8}
 	fixed := tiered.Policy{Algorithm: tiered.FixedWindow, Limit: tiered.PerMinute(10)}
 	sliding := tiered.Policy{Algorithm: tiered.SlidingWindow, Limit: tiered.PerMinute(10)}
 	log := tiered.Policy{Algorithm: tiered.SlidingLog, Limit: tiered.PerMinute(10)}

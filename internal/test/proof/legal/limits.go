@@ -32,7 +32,7 @@ func (d *drawer) ordinary() tiered.Limit {
 // larger draws two callers of one key with different limits.
 func (d *drawer) larger(p *Plan) []Step {
 	other := d.ordinary()
-	if q := p.Policies[0]; len(q.Also) > 0 || q.Standing > 0 || q.CheckLimit(other) != nil {
+	if q := p.Policies[0]; !single(q.Limit) || q.Standing > 0 || q.CheckLimit(other) != nil {
 		return nil
 	}
 	scene := []Step{{
@@ -155,7 +155,7 @@ func (b *history) waits(now time.Duration, rate float64, most int64) int64 {
 func (d *drawer) twoPlans(p *Plan) []Step {
 	which := d.IntN(len(p.Policies))
 	x := p.Policies[which]
-	if x.Algorithm != tiered.TokenBucket || len(x.Also) > 0 {
+	if x.Algorithm != tiered.TokenBucket || !single(x.Limit) {
 		return nil
 	}
 	other := d.another(x)
@@ -168,6 +168,74 @@ func (d *drawer) twoPlans(p *Plan) []Step {
 	}}
 	p.name(d, which, other)
 	return scene
+}
+
+// listing gives a plan a policy of two or three limits, which plans, PerKey and changes give other
+// numbers.
+func (d *drawer) listing(p *Plan) {
+	x := tiered.Policy{Name: "p0", Algorithm: pick(d, tiered.TokenBucket, tiered.SlidingWindow), FailMode: tiered.FailMode(d.IntN(3))}
+	for {
+		x.Lease, x.Limit = d.lease(), d.limit(x.Algorithm)
+		for range pick(d, 1, 1, 2) {
+			x.Limit = x.Limit.And(d.limit(x.Algorithm))
+		}
+		if valid(x) {
+			break
+		}
+	}
+	x = d.withStanding(x)
+	p.only(p.Class, x)
+	p.Plans[0] = d.one(2)
+	for range 30 + d.IntN(40) {
+		s := d.step(p)
+		// So far Change and Restart are of the first limit only. In another window of it no list of x is valid.
+		if s.Limit.Also != (tiered.Further{}) && (x.Algorithm == tiered.SlidingWindow || d.one(2)) {
+			s.Limit = d.others(x)
+		}
+		p.Steps = append(p.Steps, s)
+	}
+}
+
+// lists reports whether keys or requests have lists of limits, which have the windows of the policy.
+func (p *Plan) lists() bool {
+	return p.Plans[0] && !single(p.Policies[0].Limit) || slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Verb == Stream && !single(s.Limit) })
+}
+
+// others draws as many limits as a policy has, of the same periods.
+func (d *drawer) others(x tiered.Policy) tiered.Limit {
+	for {
+		each := x.Limit.Each()
+		for i := range each {
+			switch l := &each[i]; d.IntN(3) {
+			case 0:
+				l.Tokens = max(l.Tokens*pick(d, int64(2), 4, 100)/pick(d, int64(1), 8, 20), 1)
+			case 1:
+				l.Burst = d.tokens()
+			}
+			if x.Algorithm != tiered.TokenBucket {
+				each[i].Burst = 0
+			}
+		}
+		next := x
+		next.Limit = each[0].And(each[1:]...)
+		if valid(next) && x.CheckLimit(next.Limit) == nil {
+			return next.Limit
+		}
+	}
+}
+
+// twoLists is twoPlans of several limits.
+func (d *drawer) twoLists(p *Plan) []Step {
+	which := d.IntN(len(p.Policies))
+	if single(p.Policies[which].Limit) || !calm(p) {
+		return nil
+	}
+	other := d.others(p.Policies[which])
+	p.name(d, which, other)
+	return []Step{{
+		Verb: Stream, Who: d.IntN(p.Processes), Which: which, Key: d.IntN(keys), N: 20 + d.IntN(100), Limit: other,
+		Pause: pick(d, ms, 10*ms, 40*ms, 300*ms), After: pick(d, 0, 20*ms, second, 12*second),
+	}}
 }
 
 // name makes a limit that requests carry that of a plan of the policy, often if it can. Then they
@@ -248,5 +316,11 @@ func (b *history) noMore(slot int, now time.Duration) {
 // uses reports whether a call of a token bucket uses the burst or the rate of a term: a key whose
 // requests carry different limits may have the one of this and the other of that.
 func (b *history) uses(t *term, c *lua.Call) bool {
-	return b.by(t, c) || c.Cap == burst(t.Limit) || c.Tokens == t.Tokens && c.Period == t.Per.Microseconds()
+	limits := c.Limits()
+	for i, l := range t.Each() {
+		if limits[i].Cap == burst(l) || limits[i].Tokens == l.Tokens && limits[i].Period == l.Per.Microseconds() {
+			return true
+		}
+	}
+	return b.by(t, c)
 }

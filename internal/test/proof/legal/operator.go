@@ -47,8 +47,8 @@ func (w *player) reset(p *process, policy, key int) {
 	// A share fills in its own process only.
 	if over && !w.moved && w.plan.Policies[policy].Standing == 0 || p.whole(policy, key) {
 		least = d.Burst
-		for _, l := range w.plan.Policies[policy].Also { // Burst may be that of another limit than has the fewest tokens
-			least = min(least, burst(l), burst(rule))
+		for _, l := range rule.Each() { // Burst may be that of another limit than has the fewest tokens
+			least = min(least, burst(l))
 		}
 	}
 	if d.Remaining < least {

@@ -76,12 +76,12 @@ func (p Plan) InRealTime() Plan {
 // gopher-lua allocates all places up to it, and the script of a sliding window uses block numbers
 // as keys.
 func (p Plan) Suits() bool {
-	suits := func(l tiered.Limit) bool { return precision(l) < 10*second || precision(l) > 30*day }
+	suits := func(all tiered.Limit) bool {
+		return !slices.ContainsFunc(all.Each(), func(l tiered.Limit) bool { return precision(l) >= 10*second && precision(l) <= 30*day })
+	}
 	for _, x := range p.Policies {
-		for _, l := range append([]tiered.Limit{x.Limit}, x.Also...) {
-			if x.Algorithm == tiered.SlidingWindow && !suits(l) {
-				return false
-			}
+		if x.Algorithm == tiered.SlidingWindow && !suits(x.Limit) {
+			return false
 		}
 	}
 	return !slices.ContainsFunc(p.Steps, func(s Step) bool {
@@ -140,7 +140,7 @@ func Draw(seed uint64) Plan {
 		x := d.policy()
 		x.Name = fmt.Sprintf("p%d", i)
 		p.Policies = append(p.Policies, x)
-		p.Plans = append(p.Plans, len(x.Also) == 0 && d.one(2))
+		p.Plans = append(p.Plans, single(x.Limit) && d.one(2))
 	}
 	if slices.ContainsFunc(p.Policies, func(x tiered.Policy) bool { return x.Standing > 0 }) {
 		p.Warm = pick(&d, 0, 70*second, 70*second, 100*second) // a new table lends nothing for 65 s
@@ -173,6 +173,7 @@ type kind struct {
 var kinds = [...]kind{
 	{salt: 18, one: 3, few: 1, most: 3, scene: (*drawer).reload},
 	{salt: 23, one: 1, in: calm, few: 1, most: 3, scene: (*drawer).twoPlans},
+	{salt: 34, one: 7, ordinary: (*drawer).listing, most: 3, scene: (*drawer).twoLists},
 	{salt: 19, one: 3, half: 3, ordinary: (*drawer).splitting, few: 1, most: 5, scene: (*drawer).charge},
 	{salt: 26, one: 3, ordinary: func(d *drawer, p *Plan) { p.Nodes = 1 + d.IntN(3) }, most: 4, scene: (*drawer).move},
 	{salt: 20, one: 2, half: 3, ordinary: (*drawer).returning, few: 1, most: 3, early: true, scene: (*drawer).comesBack},
@@ -248,7 +249,7 @@ func (d *drawer) policy() tiered.Policy {
 		p.Limit = d.limit(p.Algorithm)
 		for range pick(d, 0, 0, 0, 0, 1, 1, 2, 7) {
 			if p.Algorithm == tiered.TokenBucket || p.Algorithm == tiered.SlidingWindow {
-				p.Also = append(p.Also, d.limit(p.Algorithm))
+				p.Limit = p.Limit.And(d.limit(p.Algorithm))
 			}
 		}
 		if p.Algorithm == tiered.TokenBucket {
@@ -289,6 +290,9 @@ func (d *drawer) per() time.Duration {
 		10*year, 40*year, 100*year)
 }
 
+// single reports whether l is one limit.
+func single(l tiered.Limit) bool { return len(l.Each()) == 1 }
+
 func (d *drawer) limit(a tiered.Algorithm) tiered.Limit {
 	l := tiered.Limit{Tokens: d.tokens(), Per: d.per()}
 	switch a {
@@ -311,7 +315,7 @@ func (d *drawer) another(p tiered.Policy) tiered.Limit {
 		l := &next.Limit
 		if d.one(6) {
 			*l = pick(d, tiered.Unlimited(), tiered.Blocked())
-			if valid(next) {
+			if valid(next) && single(p.Limit) {
 				return *l
 			}
 			continue
@@ -321,7 +325,7 @@ func (d *drawer) another(p tiered.Policy) tiered.Limit {
 			l.Tokens = max(l.Tokens*pick(d, int64(2), 4, 100, 1000)/pick(d, int64(1), 8, 20, 10_000), 1)
 		case n < 5 && p.Algorithm == tiered.TokenBucket:
 			l.Burst = d.tokens()
-		case n < 7 && p.Algorithm == tiered.TokenBucket && len(p.Also) == 0:
+		case n < 7 && p.Algorithm == tiered.TokenBucket && single(p.Limit):
 			if l.Burst == 0 {
 				l.Burst = l.Tokens
 			}
@@ -347,6 +351,9 @@ func (d *drawer) rule(p tiered.Policy) tiered.Limit {
 	}
 	if d.one(2) {
 		return tiered.Limit{}
+	}
+	if !single(p.Limit) {
+		return d.others(p)
 	}
 	p.MaxDebt = 0 // a larger burst is the key's MaxDebt
 	return d.another(p)

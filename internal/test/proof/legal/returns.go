@@ -49,7 +49,7 @@ func (d *drawer) scene(p *Plan, x tiered.Policy, per time.Duration) []Step {
 		return []Step{
 			{Verb: Ask, N: d.IntN(6)}, {Verb: Down, N: d.IntN(2)}, others, alone, others, {Verb: Well, After: pick(d, 0, per/4)}, others,
 		}
-	case n < 3 && x.Algorithm == tiered.SlidingWindow:
+	case n < 3 && x.Algorithm == tiered.SlidingWindow && !p.lists():
 		to := x.Limit
 		to.Per = pick(d, x.Limit.Per/2, x.Limit.Per/20, x.Limit.Per, 3*x.Limit.Per).Truncate(time.Microsecond)
 		to.Precision = pick(d, 0, to.Per/7, to.Per/50).Truncate(time.Microsecond)
@@ -165,7 +165,7 @@ func (b *history) least(now time.Duration, limit tiered.Limit) int64 {
 		return 0 // it is unknown when a clock was set
 	}
 	least := int64(math.MaxInt64)
-	for _, l := range append([]tiered.Limit{limit}, b.rules.Also...) {
+	for _, l := range limit.Each() {
 		if b.rules.Algorithm == tiered.TokenBucket {
 			if !b.idle(now, l) {
 				return 0
@@ -177,9 +177,8 @@ func (b *history) least(now time.Duration, limit tiered.Limit) int64 {
 		if b.rules.Algorithm == tiered.SlidingWindow {
 			span = after(span, 2*precision(l))
 			for _, t := range b.terms { // a limit that the store does not know begins with the blocks of another
-				span, longest = after(span, precision(t.Limit)), max(longest, t.Per)
-				for _, also := range b.rules.Also {
-					span, longest = after(span, precision(also)), max(longest, also.Per)
+				for _, other := range t.Each() {
+					span, longest = after(span, precision(other)), max(longest, other.Per)
 				}
 			}
 		}
@@ -279,7 +278,7 @@ func (p *process) handover(s *Step) {
 		same = same && t.Limit == x.Limit
 	}
 	w.mu.Unlock()
-	if !same || limit.Tokens > 5000 || len(x.Also) > 0 || x.Standing > 0 || w.moved || w.withoutNode() || w.plan.Real || w.plan.Thin {
+	if !same || limit.Tokens > 5000 || !single(x.Limit) || x.Standing > 0 || w.moved || w.withoutNode() || w.plan.Real || w.plan.Thin {
 		return
 	}
 	for range limit.Tokens * int64(50+s.N/2) / 100 {

@@ -105,7 +105,7 @@ func (w *player) crowded(which int) bool {
 			return false
 		}
 		least := burst(l.Policy().Limit)
-		for _, other := range append(slices.Clone(x.Also), p.rules[which][:]...) {
+		for _, other := range p.rules[which] {
 			if other != (tiered.Limit{}) && !free(other) {
 				least = min(least, burst(other))
 			}

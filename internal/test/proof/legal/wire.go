@@ -354,7 +354,7 @@ func (p *process) steady(s *Step) {
 	onlyFar := n == network{slow: n.far, far: n.far}
 	// A window that ends within a second or two is over before a lease that was asked for in it is
 	// there. Of a small quota little or nothing is leased, because a killed process burns it.
-	leased := (x.Limit.Calendar.IsZero() || x.Limit.Tokens >= 10_000) && len(x.Also) == 0 && x.Lease == (tiered.Lease{}) && x.Algorithm != tiered.SlidingLog &&
+	leased := (x.Limit.Calendar.IsZero() || x.Limit.Tokens >= 10_000) && single(x.Limit) && x.Lease == (tiered.Lease{}) && x.Algorithm != tiered.SlidingLog &&
 		(x.Algorithm == tiered.TokenBucket && burst(x.Limit) >= 1000 || x.Algorithm != tiered.TokenBucket && perOf(x.Limit) >= time.Minute)
 	b, used := w.histories[s.Which][s.Key], int64(0)
 	w.mu.Lock()

@@ -27,6 +27,8 @@ type Job struct {
 
 	Processes, MaxKeys int // these are tiered.Options
 
+	Zones string // the directory with the data of time zones; "" for that of the machine
+
 	Damaged bool // somebody damages buckets: Redis may refuse calls, and that does not fail the test
 }
 

@@ -49,11 +49,36 @@ type Process struct {
 // Start starts a process and returns when it can begin. It is killed at the end of the test.
 func Start(t testing.TB, job Job) *Process {
 	t.Helper()
+	p := launch(t, job)
+	p.do(order{Job: &p.job})
+	return p
+}
+
+// Refusal starts a process that cannot do its job, and returns what it says when it ends.
+func Refusal(t testing.TB, job Job) string {
+	t.Helper()
+	p := launch(t, job)
+	if _, err := p.ask(order{Job: &p.job}, answerTime); err == nil {
+		t.Fatal("a process starts that should not")
+	}
+	p.ended = true
+	if err := p.wait(); err == nil || !p.cmd.ProcessState.Exited() {
+		t.Fatalf("a process ends with %v", err)
+	}
+	return p.stderr.String()
+}
+
+// launch starts a process without a job.
+func launch(t testing.TB, job Job) *Process {
+	t.Helper()
 	program := fatal.Get(os.Executable())(t)
 	job.Dir = t.TempDir()
 	// One answer at most is under way, so who tells it never waits for a driver that has given up.
 	p := &Process{t: t, job: job, cmd: exec.Command(program), answers: make(chan *Report, 1)}
 	p.cmd.Env = append(os.Environ(), childVariable+"=1")
+	if job.Zones != "" {
+		p.cmd.Env = append(p.cmd.Env, "ZONEINFO="+job.Zones)
+	}
 	p.cmd.Stderr = &p.stderr
 	p.cmd.SysProcAttr = redistest.DieWithParent()
 	in, errIn := p.cmd.StdinPipe()
@@ -64,7 +89,6 @@ func Start(t testing.TB, job Job) *Process {
 	p.in, p.orders = in, gob.NewEncoder(in)
 	go p.listen(gob.NewDecoder(out))
 	t.Cleanup(p.Kill)
-	p.do(order{Job: &p.job})
 	return p
 }
 
