@@ -164,7 +164,7 @@ func (w *World) execute(r *request) {
 	if answer.Code == lua.Granted || answer.Code == lua.Replay {
 		if r.direct {
 			w.undelivered += answer.Grant
-		} else {
+		} else if answer.Grant > 0 { // an answer without tokens prolongs no other one's
 			r.granted = max(r.granted, answer.Grant)
 			left := time.Duration(min(r.call.TTL, answer.TTLLeft)) * time.Microsecond
 			r.expires = max(r.expires, r.sent+left-left/100)
