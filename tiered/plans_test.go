@@ -154,8 +154,10 @@ func TestPlansAreCarriedLimits(t *testing.T) {
 			joined.Limit, joined.MaxDebt = p.Limit.And(tiered.PerMinute(300)), 0
 			for _, first := range []tiered.Limit{{}, tiered.Unlimited(), tiered.PerSecond(1), tiered.PerMinute(2), tiered.PerSecond(3).In("UTC")} {
 				for _, l := range []tiered.Limit{
-					tiered.PerMinute(7), tiered.PerMinute(7).WithBurst(3), tiered.PerSecond(7), tiered.PerHour(7), tiered.Blocked(), {},
-					{Tokens: 5, Per: time.Minute, Precision: time.Second}, {Tokens: 5, Per: time.Minute, Precision: 2 * time.Second},
+					tiered.PerMinute(7), tiered.PerMinute(7).WithBurst(3), tiered.PerSecond(7), tiered.PerHour(7), tiered.Blocked(),
+					{},
+					{Tokens: 5, Per: time.Minute, Precision: time.Second},
+					{Tokens: 5, Per: time.Minute, Precision: 2 * time.Second},
 				} {
 					try(joined, first)
 					try(joined, first.And(l))
