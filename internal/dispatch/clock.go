@@ -39,6 +39,7 @@ type clock struct {
 	windowEnd time.Duration
 
 	last      sample        // the newest sample, with which the next one is compared
+	doubt     doubt         // samples that contradict each other
 	resumedAt time.Duration // the end of the process' last standstill: calls sent before it show no step
 
 	trips [maxTrips]time.Duration // a ring: trips[n%maxTrips] is written next
@@ -71,6 +72,31 @@ func (s sample) setSince(old sample) time.Duration {
 	return step
 }
 
+// doubt is what a clock showed whose samples contradict each other: it was set, by however little, or
+// replies come from two nodes, because a slot has moved. Until nothing more is heard of one of the
+// two, the clock may show the time of either.
+type doubt struct {
+	from, to int64 // the node's clock at the process' base, in µs
+	at       time.Duration
+}
+
+// doubts reports whether t is in the time of a doubt.
+func (d *doubt) doubts(t time.Duration) bool { return d.to != 0 && t < d.at+2*clockWindow }
+
+// contradicts notes whether s contradicts the samples before it.
+func (c *clock) contradicts(s sample) {
+	from, to, ok := c.agreed(s.at)
+	base, slack := s.at.Microseconds(), (s.trip/2).Microseconds()+1
+	if from, to = from-base, to-base; !ok || s.offset+slack >= from && s.offset-slack <= to {
+		return
+	}
+	from, to = min(from, s.offset-slack), max(to, s.offset+slack)
+	if d := &c.doubt; d.doubts(s.at) {
+		from, to = min(from, d.from), max(to, d.to)
+	}
+	c.doubt = doubt{from, to, s.at}
+}
+
 // learn adds a sample: the reply came now to a call sent at sent, and server is the node's clock in
 // µs. It reports by how much that clock was set since the last reply, or 0.
 func (c *clock) learn(sent, now time.Duration, server int64) (step time.Duration) {
@@ -78,6 +104,7 @@ func (c *clock) learn(sent, now time.Duration, server int64) (step time.Duration
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	step = c.compare(s, sent)
+	c.contradicts(s)
 	c.rotate(now)
 	c.keep(s)
 	c.trips[c.n%maxTrips] = s.trip
@@ -115,6 +142,7 @@ func (c *clock) correct(sent, now time.Duration, server int64) (step time.Durati
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := newSample(sent, now, server)
+	c.contradicts(s)
 	c.best = [2]sample{s}
 	c.windowEnd = now + clockWindow
 	return c.compare(s, sent)
@@ -163,6 +191,16 @@ func (c *clock) at(t time.Duration) (int64, bool) {
 func (c *clock) bounds(t time.Duration) (from, to int64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	from, to, ok = c.agreed(t)
+	if d := &c.doubt; d.doubts(t) {
+		base, slack := t.Microseconds(), (t-d.at).Abs().Microseconds()/100
+		from, to = min(from, d.from+base-slack), max(to, d.to+base+slack)
+	}
+	return from, to, ok
+}
+
+// agreed reports between which times the best samples say that the clock is at t.
+func (c *clock) agreed(t time.Duration) (from, to int64, ok bool) {
 	for _, s := range c.best {
 		if !s.known {
 			continue
