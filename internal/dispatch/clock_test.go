@@ -122,9 +122,9 @@ func TestTripIsTheNinetyNinthPercentile(t *testing.T) {
 
 // The bounds hold what a node shows though its clock is set by a little, and though replies come
 // from two nodes by turns, because a slot has moved. Once one of them is heard no more, they are
-// narrow again.
+// narrow again. A clock that is not known is no fault.
 func TestBoundsOfAClockInDoubt(t *testing.T) {
-	const offset, back = int64(1_000_000_000), int64(60_000)
+	const offset, little, much = int64(1_000_000_000), int64(30_000), int64(60_000)
 	var c clock
 	learn := func(at time.Duration, back int64) {
 		c.learn(at-100*time.Microsecond, at, offset+at.Microseconds()-50-back)
@@ -132,30 +132,32 @@ func TestBoundsOfAClockInDoubt(t *testing.T) {
 	holds := func(at time.Duration, back int64) {
 		t.Helper()
 		from, to, ok := c.bounds(at)
-		if is := offset + at.Microseconds() - back; !ok || is < from || is > to {
-			t.Errorf("at %v the clock shows %d: %d … %d, %v", at, is, from, to, ok)
+		if is := offset + at.Microseconds() - back; ok && (is < from || is > to) {
+			t.Errorf("at %v the clock shows %d: %d … %d", at, is, from, to)
 		}
 	}
-	for _, step := range []int64{back / 2, back} {
-		c = clock{}
-		for at := time.Second; at < 20*second; at += 700 * ms {
-			other := int64(0)
-			if at > 5*second && int(at/(700*ms))%4 > 0 {
-				other = step
-			}
-			learn(at, other)
-			holds(at, other)
-			if at > 7*second {
-				holds(at+300*ms, 0)
-				holds(at+300*ms, step)
-			}
+	for at := time.Second; at < 30*second; at += 700 * ms {
+		back := int64(0)
+		if at > 10*second {
+			back = little
 		}
-		for at := 20 * second; at < 45*second; at += 100 * ms {
-			learn(at, step)
-			holds(at+50*ms, step)
+		learn(at, back)
+		holds(at, back)
+		holds(at+300*ms, back)
+	}
+	c = clock{}
+	for at := time.Second; at < 20*second; at += 700 * ms {
+		learn(at, much*int64(at/(700*ms)%2))
+		if at > 2*second {
+			holds(at+300*ms, 0)
+			holds(at+300*ms, much)
 		}
-		if from, to, _ := c.bounds(45 * second); to-from > 5000 {
-			t.Errorf("%d µs between the bounds", to-from)
-		}
+	}
+	for at := 20 * second; at < 45*second; at += 100 * ms {
+		learn(at, much)
+		holds(at+50*ms, much)
+	}
+	if from, to, ok := c.bounds(45 * second); !ok || time.Duration(to-from)*time.Microsecond > clockWindow/50 {
+		t.Errorf("%d µs between the bounds, %v", to-from, ok)
 	}
 }
