@@ -150,12 +150,12 @@ func TestLongerLife(t *testing.T) {
 		if err := a.SetPolicy(policy); err != nil {
 			t.Fatal(err)
 		}
+		defer a.link.frozen.Store(false)
 		for i := range 1000 {
 			a.link.frozen.Store(i%7 < 3) // what a call takes differs
 			b.refused(t, "k", atonce.ErrFull)
 			time.Sleep(10 * time.Millisecond)
 		}
-		a.link.frozen.Store(false)
 		held.Release()
 	})
 }
