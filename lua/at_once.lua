@@ -123,7 +123,8 @@ local function one(key, places, seq, hold, want, need, life, since, wait)
   -- has given all back.
   if seq > 0 and own and own.seq >= seq then return STALE, 0, 0, 0, 0 end
 
-  -- 4. While a process waits with less than an even part, no other gets more than an even part.
+  -- 4. While a process waits with less than an even part, no other gets more than an even part, or
+  -- than one request.
   local share = places
   for name, r in pairs(records) do
     if name ~= mine and r.wait > now and r.held < places / parties then share = floor(places / parties) end
@@ -134,8 +135,11 @@ local function one(key, places, seq, hold, want, need, life, since, wait)
   local from = own and own.from or now -- the answer that told of a gap first may not have arrived
   if hold > 0 and since > 0 and from > since and given > since then flags = flags + LOST end
 
-  -- 5. Grant what is free.
-  local grant = max(0, min(want, places - others - hold, max(share, 1) - hold))
+  -- 5. Grant what is free. An even part may be too small for a request. So a process with less may
+  -- have one whole request, but not in the call that gives places back: it would always be first.
+  local room = share - hold
+  if hold < max(share, 1) and not (own and own.held > hold) then room = max(room, need) end
+  local grant = max(0, min(want, places - others - hold, room))
   if grant < need then grant = 0 end
 
   -- 6. Write. A full Redis refuses the first write.

@@ -99,7 +99,11 @@ func (p *Places) claim(clock, now int64, id string, c *lua.Claim) lua.ClaimReply
 	if c.Hold > 0 && c.Since > 0 && from > c.Since && k.given > c.Since {
 		reply.Flags |= lua.PlacesLost
 	}
-	if reply.Grant = max(0, min(c.Want, c.Places-others-c.Hold, max(reply.Share, 1)-c.Hold)); reply.Grant < c.Need {
+	room := reply.Share - c.Hold
+	if c.Hold < max(reply.Share, 1) && own.held <= c.Hold {
+		room = max(room, c.Need)
+	}
+	if reply.Grant = max(0, min(c.Want, c.Places-others-c.Hold, room)); reply.Grant < c.Need {
 		reply.Grant = 0
 	}
 	r := placesRecord{seq: c.Seq, held: c.Hold + reply.Grant, stop: now + c.Life, life: c.Life, from: from}

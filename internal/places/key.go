@@ -47,6 +47,7 @@ type Key struct {
 	recorded int64 // places that the process' record may have, unless it has ended
 	before   int64 // recorded, before the claim under way
 	share    int64 // what the process should have at most, because others wait
+	granted  int64 // places of the last reply that no request has yet; they may be beyond share
 
 	seq    int64         // of the claim under way; 0 is none
 	hold   int64         // what it states
@@ -76,7 +77,7 @@ func (k *Key) Spare(now time.Duration) int64 {
 	}
 	most := min(k.covered, k.Places)
 	if k.share < k.Places { // others wait
-		most = min(most, k.share)
+		most = min(most, max(k.share, k.running+k.granted))
 	}
 	return max(0, most-k.running)
 }
@@ -94,6 +95,7 @@ func (k *Key) Take(now time.Duration, n int64) bool {
 		return false
 	}
 	k.running += n
+	k.granted = max(0, k.granted-n)
 	k.low = min(k.low, spare-n)
 	k.used = true
 	return true
@@ -119,6 +121,7 @@ func (k *Key) Claim(now time.Duration, process string, seq, want, need int64, wa
 	if process != k.process { // this machine is a copy, or was one
 		k.process, k.covered, k.until = process, 0, 0
 	}
+	k.granted = 0
 	spare := k.Spare(now)
 	spare -= min(spare, k.surplus)
 	hold := k.running + spare
@@ -160,7 +163,7 @@ func (k *Key) Accept(seq int64, r lua.ClaimReply) (lost, ok bool) {
 	k.tight = k.shared && r.Held >= k.stated
 	k.covered = min(k.recorded, max(0, k.stated-others))
 	k.until = k.sent + k.Life/100*99 // clocks differ
-	k.since, k.share = r.Now, r.Share
+	k.since, k.share, k.granted = r.Now, r.Share, r.Grant
 	k.low = max(0, k.covered-k.running)
 	return r.Flags&lua.PlacesLost != 0, true
 }

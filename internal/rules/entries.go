@@ -54,8 +54,8 @@ func (e *Entries) Take(ctx context.Context) (d tiered.Decision) {
 			e.outer = outer
 		}
 	}
-	for _, w := range e.wanted {
-		if e.outer.has(w) {
+	for i, w := range e.wanted {
+		if e.outer.has(w) || has(e.wanted[:i], w) { // a request is one, by however many rules
 			continue
 		}
 		place, err := w.limiter.For(w.key).WithPlan(w.plan).Acquire(ctx)
@@ -82,11 +82,15 @@ func (e *Entries) Take(ctx context.Context) (d tiered.Decision) {
 // has reports whether a request has a place of the key.
 func (e *Entries) has(w entry) bool {
 	for ; e != nil; e = e.outer {
-		if slices.ContainsFunc(e.wanted, func(o entry) bool { return o.limiter == w.limiter && o.key == w.key }) {
+		if has(e.wanted, w) {
 			return true
 		}
 	}
 	return false
+}
+
+func has(all []entry, w entry) bool {
+	return slices.ContainsFunc(all, func(o entry) bool { return o.limiter == w.limiter && o.key == w.key })
 }
 
 // Within returns ctx for the next reading of the request, which takes no second place of a key.

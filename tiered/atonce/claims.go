@@ -219,6 +219,9 @@ func (l *Limiter) claim(node *dispatch.Node, id remote.Node, o *outbox, due []*k
 		k.pending = false
 		var want, need int64
 		waits := false
+		if first := k.queue.First(); first != nil {
+			k.Places = first.Member.most
+		}
 		for at := k.queue.First(); at != nil; at = at.Next() {
 			waits = waits || at.Member.waits
 			if want += at.Member.n; need == 0 {

@@ -74,7 +74,9 @@ type key struct {
 
 // waiter is a request that has no place yet.
 type waiter struct {
+	use    Use
 	n      int64
+	most   int64 // places of the key, for this request
 	waits  bool  // until its context ends
 	number int64 // rises with each waiter
 	link   fifo.Place[*waiter]
@@ -141,10 +143,52 @@ func (l *Limiter) SetPolicy(p Policy) error {
 		return fmt.Errorf("atonce: Policy.Name is %q: must be %q, as before", p.Name, name)
 	}
 	l.policy.Store(p.filled())
+	l.apply()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.told = true // for a while the number is another one everywhere
 	return nil
+}
+
+// apply has those who wait, and the keys that are in use, go by the policy that is in force. PerKey
+// is the user's, so it is called without the lock.
+func (l *Limiter) apply() {
+	var p *Policy
+	for most := map[Use]int64{}; p != l.policy.Load(); {
+		p = l.policy.Load()
+		l.mu.Lock()
+		for _, k := range l.keys {
+			for at := k.queue.First(); at != nil; at = at.Next() {
+				most[at.Member.use] = 0
+			}
+		}
+		l.mu.Unlock()
+		for u := range most {
+			most[u] = int64(p.places(u.key, u.plan))
+		}
+		l.mu.Lock()
+		for _, k := range l.keys {
+			k.Life = p.Life
+			for at := k.queue.First(); at != nil; {
+				w := at.Member
+				at = at.Next()
+				if n, ok := most[w.use]; ok { // one that came since goes by the new policy
+					w.most = n
+				}
+				if w.n > w.most {
+					l.answer(k, w, nil, tooMany(w.n, w.most))
+				}
+			}
+			l.settle(k, l.group.Now())
+			l.push(k)
+		}
+		l.mu.Unlock()
+	}
+}
+
+// tooMany is the error of a request for more places than its key has.
+func tooMany(n, most int64) error {
+	return fmt.Errorf("%w: %d places: must be 1 to %d, the places of the key", ErrInvalid, n, most)
 }
 
 // Use is a request for places of a key.
@@ -197,12 +241,15 @@ func (u Use) take(ctx context.Context, waits bool) (*Place, error) {
 	case u.key == "":
 		return nil, l.refused(u.key, fmt.Errorf("%w: the key is empty", ErrInvalid))
 	case u.n < 1 || u.n > most:
-		return nil, l.refused(u.key, fmt.Errorf("%w: %d places: must be 1 to %d, the places of the key", ErrInvalid, u.n, most))
+		return nil, l.refused(u.key, tooMany(int64(u.n), int64(most)))
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	}
-	place, w, err := l.begin(p, remote.Digest(u.key), int64(most), int64(u.n), waits)
+	place, w, err := l.begin(p, u, int64(most), waits)
 	if w != nil {
+		if l.policy.Load() != p { // it may have missed the change
+			l.apply()
+		}
 		place, err = l.await(ctx, w, remote.Digest(u.key))
 	}
 	if err != nil {
@@ -221,7 +268,8 @@ func (l *Limiter) refused(key string, err error) error {
 
 // begin takes places from what the process has, or refuses by what it knows. Otherwise it returns a
 // waiter.
-func (l *Limiter) begin(p *Policy, name string, most, n int64, waits bool) (*Place, *waiter, error) {
+func (l *Limiter) begin(p *Policy, u Use, most int64, waits bool) (*Place, *waiter, error) {
+	name, n := remote.Digest(u.key), int64(u.n)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -232,7 +280,9 @@ func (l *Limiter) begin(p *Policy, name string, most, n int64, waits bool) (*Pla
 		k = &key{name: name, bucket: l.group.Store.PlacesName(p.Name, name)}
 		l.keys[name] = k
 	}
-	k.Places, k.Life = most, p.Life
+	if k.Life = p.Life; k.queue.Len() == 0 {
+		k.Places = most
+	}
 	now := l.group.Now()
 	k.Asked(now)
 	if k.queue.Len() == 0 && k.Take(now, n) {
@@ -244,7 +294,7 @@ func (l *Limiter) begin(p *Policy, name string, most, n int64, waits bool) (*Pla
 		l.stats.Refused++
 		return nil, nil, ErrFull
 	}
-	w := &waiter{n: n, waits: waits, done: make(chan struct{})}
+	w := &waiter{use: u, n: n, most: most, waits: waits, done: make(chan struct{})}
 	l.waiters++
 	w.number = l.waiters
 	w.link.Member = w
@@ -342,6 +392,7 @@ func (l *Limiter) serve(k *key, now time.Duration) {
 // serveOne gives a waiter its places, if there are some, or if Redis fails and the fail mode has
 // some.
 func (l *Limiter) serveOne(k *key, w *waiter, now time.Duration, failing bool) bool {
+	k.Places = w.most
 	switch {
 	case k.Take(now, w.n):
 	case failing && l.admits(k, w.n):

@@ -76,6 +76,23 @@ func TestAtOnce(t *testing.T) {
 		t.Errorf("after a refusal of the rate limit %d run", running())
 	}
 
+	// Two rules that ask for a place of one key.
+	both, err := httplimit.New([]httplimit.Rule{
+		{AtOnce: places, Key: httplimit.Header("User"), Missing: httplimit.Refuse},
+		{AtOnce: places, Key: httplimit.Header("User"), Missing: httplimit.Refuse},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside = func() {
+		if running() != 1 {
+			t.Errorf("by two rules %d run", running())
+		}
+	}
+	if w := do(both(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside() }))); w.Code != http.StatusOK || running() != 0 {
+		t.Errorf("by two rules: %d, and %d run", w.Code, running())
+	}
+
 	// Only the places, by plans.
 	only, err := httplimit.New([]httplimit.Rule{{
 		AtOnce: places, Key: httplimit.Header("User"), Missing: httplimit.Refuse, Plan: func(*http.Request) string { return "pro" },
