@@ -140,7 +140,7 @@ func fromHTTPRate(r router, store remote.Store, byToken, byPath func(*http.Reque
 	limit, err := httplimit.New([]httplimit.Rule{{
 		Limiter: limiter,
 		Key:     httplimit.JoinKeys(httplimit.KeyFunc(byToken), httplimit.KeyFunc(byPath)),
-		Missing: httplimit.Together, // where a function returns ""
+		Missing: httplimit.Together, // all without a token are one client; httprate has one for each path
 	}}, &httplimit.Options{
 		Denied: func(w http.ResponseWriter, r *http.Request, _ httplimit.Refusal) { tooMany(w, r) },
 	})
