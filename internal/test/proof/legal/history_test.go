@@ -83,10 +83,11 @@ func TestBooksAccuse(t *testing.T) {
 			b.take(38*second, 2+more)
 		}},
 		{"lowered, several limits with shares", several, func(b *history, more int64) {
-			b.inForce(0, second, tiered.PerDay(10).WithBurst(16))
-			c := &lua.Call{Algorithm: lua.TokenBuckets, Cap: 70, Tokens: 9, Period: day.Microseconds()}
+			b.inForce(0, second, tiered.PerDay(10).WithBurst(16).And(tiered.PerMinute(1000)))
+			also := []lua.Limit{{Cap: 875, Tokens: 875, Period: time.Minute.Microseconds()}}
+			c := &lua.Call{Algorithm: lua.TokenBuckets, Cap: 70, Tokens: 9, Period: day.Microseconds(), Also: also}
 			b.asked(5*second, c)
-			c = &lua.Call{Algorithm: lua.TokenBuckets, Cap: 14, Tokens: 9, Period: day.Microseconds()}
+			c = &lua.Call{Algorithm: lua.TokenBuckets, Cap: 14, Tokens: 9, Period: day.Microseconds(), Also: also}
 			b.asked(14*second, c)
 			b.asked(15*second, c)
 			b.take(15500*ms, 64)
