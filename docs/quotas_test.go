@@ -17,14 +17,15 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-func perMonth(group *tiered.Group, billingDay map[string]int) (*tiered.Limiter, error) {
+func perMonth(group *tiered.Group, billingDay map[string]int, planOf map[string]string) (*tiered.Limiter, error) {
+	quotas := map[string]int64{"pro": 200_000}
 	month, err := group.NewLimiter(tiered.Policy{
 		Name:      "month",
 		Algorithm: tiered.FixedWindow,
 		Limit:     tiered.PerMonth(10_000).In("Europe/Berlin"),
 		PerKey: func(customer string) tiered.Limit {
-			day := cmp.Or(billingDay[customer], 1)
-			return tiered.PerMonth(10_000).In("Europe/Berlin").From(day)
+			quota := cmp.Or(quotas[planOf[customer]], 10_000)
+			return tiered.PerMonth(quota).In("Europe/Berlin").From(cmp.Or(billingDay[customer], 1))
 		},
 	})
 	return month, err
@@ -53,7 +54,7 @@ func TestUsageOfAMonth(t *testing.T) {
 		process := func() *tiered.Limiter {
 			group := fatal.Get(tiered.NewGroup(store, nil))(t)
 			t.Cleanup(func() { _ = group.Close(context.Background()) })
-			return fatal.Get(perMonth(group, map[string]int{"ann": 17, "bob": 31}))(t)
+			return fatal.Get(perMonth(group, map[string]int{"ann": 17, "bob": 31}, map[string]string{"bob": "pro"}))(t)
 		}
 		month := process()
 		for customer, n := range map[string]int64{"ann": 2500, "eve": 10_000} {
@@ -66,7 +67,7 @@ func TestUsageOfAMonth(t *testing.T) {
 		for _, l := range []*tiered.Limiter{month, process()} {
 			for customer, want := range map[string]string{
 				"ann": `{"quota": 10000, "used": 2500, "until": "2000-03-17T00:00:00+01:00"}`,
-				"bob": `{"quota": 10000, "used": 0, "until": "2000-02-29T00:00:00+01:00"}`,
+				"bob": `{"quota": 200000, "used": 0, "until": "2000-02-29T00:00:00+01:00"}`,
 				"eve": `{"quota": 10000, "used": 10000, "until": "2000-03-01T00:00:00+01:00"}`,
 			} {
 				for range 2 {
