@@ -124,7 +124,7 @@ func TestRetryAfterLeadsToAdmission(t *testing.T) {
 		}
 		refused++
 		wait, err := strconv.Atoi(r.Header.Get("Retry-After"))
-		if r.StatusCode != 429 || err != nil || wait != 1 {
+		if r.StatusCode != 429 || err != nil || wait < 1 { // more than 1 s if the fail mode has admitted some
 			t.Fatalf("%s, Retry-After %q", r.Status, r.Header.Get("Retry-After"))
 		}
 		// Once is enough, unless the machine is so busy that the fail mode decides: then what it
