@@ -23,8 +23,12 @@ func (w *player) end() {
 	w.checkBreakers()
 	w.checkPlaces()
 	if w.plan.standing() {
-		time.Sleep(again)
-		w.checkShares(again)
+		quiet := again
+		for _, x := range w.plan.Policies { // who had the whole limit may have leased it for sixteen
+			quiet = max(quiet, again+17*x.Lease.Period)
+		}
+		time.Sleep(quiet)
+		w.checkShares(quiet)
 	}
 	w.mu.Lock()
 	w.ends = !w.plan.Real
