@@ -336,7 +336,7 @@ func (m *splitters) play(length time.Duration) string {
 func TestProcessesThatSplitDifferently(t *testing.T) {
 	histories := 3000
 	if testing.Short() {
-		histories = 300
+		histories = 1000
 	}
 	for seed := range histories {
 		m := newSplitters(uint64(seed), 0)
