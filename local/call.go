@@ -36,29 +36,37 @@ func (c *Conditions) window(p *Policy) (begin, length int64) {
 	return c.Phase, p.Call.Period
 }
 
-// part returns what Redis has of the window by which a call of a policy goes, when it begins and how
-// long it still lasts, at least. alone says that the call must not be executed in another window. It
-// reports false if Redis has Cap of each, or if the node's clock is not known.
-func (c *Conditions) part(p *Policy) (tokens, begin int64, left time.Duration, alone, ok bool) {
+// windowPart is what Redis has of a window, and standing shares have the rest.
+type windowPart struct {
+	tokens int64
+	begin  int64         // of the window, by the node's clock in µs
+	left   time.Duration // until it ends, at least
+	alone  bool          // the call must not be executed in another window
+}
+
+// part returns the part of the window by which a call of a policy goes. It reports false if that is
+// always Cap, or if the node's clock is not known.
+func (c *Conditions) part(p *Policy) (w windowPart, ok bool) {
 	if p.CapOf == nil || !c.Clock {
-		return 0, 0, 0, false, false
+		return w, false
 	}
 	phase, length := c.window(p)
-	begin = p.WindowBegin(phase, c.Server)
-	tokens, alone = p.CapOf(c.Now, c.Server, begin)
-	return tokens, begin, micros(begin+length-c.Server) + c.RoundTrip, alone, true
+	w.begin = p.WindowBegin(phase, c.Server)
+	w.tokens, w.alone = p.CapOf(c.Now, c.Server, w.begin)
+	w.left = micros(w.begin+length-c.Server) + c.RoundTrip
+	return w, true
 }
 
 // intoWindow sets by which window of a policy a call goes, and what Redis has of it. A Phase ≥
 // Period means the one window that begins then.
 func (c *Conditions) intoWindow(p *Policy, call *lua.Call) {
 	call.Phase, call.Period = c.window(p)
-	tokens, begin, _, alone, ok := c.part(p)
+	w, ok := c.part(p)
 	if !ok {
 		return
 	}
-	if call.Cap = tokens; alone {
-		call.Phase = begin
+	if call.Cap = w.tokens; w.alone {
+		call.Phase = w.begin
 	}
 }
 

@@ -52,14 +52,14 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 // refuseLarge refuses callers that want more than Redis has of the window until that ends. Shares
 // have the rest of it, though they may be out of use now.
 func (b *Bucket) refuseLarge(now time.Duration, c Conditions) {
-	tokens, _, left, _, ok := c.part(b.Policy())
+	part, ok := c.part(b.Policy())
 	if !ok {
 		return
 	}
 	refused := false
 	for w := range b.pending.waiting() {
-		if w.cost > tokens {
-			b.pending.decide(w, b.hot.refuse(w, Local, now, left))
+		if w.cost > part.tokens {
+			b.pending.decide(w, b.hot.refuse(w, Local, now, part.left))
 			refused = true
 		}
 	}
@@ -99,8 +99,8 @@ func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, as
 	b.account(now)
 	b.hot.lease.forget(b.Policy(), b.hot.denied.windows().outdated(b.Policy(), now, c))
 	m := newComposer(b, now, c, true)
-	if tokens, _, left, _, ok := c.part(b.Policy()); ok && n > tokens {
-		m.call.edge, n = left, tokens
+	if part, ok := c.part(b.Policy()); ok && n > part.tokens {
+		m.call.edge, n = part.left, part.tokens
 	}
 	return m.dryRun(n), true
 }

@@ -173,7 +173,7 @@ func (g *Group) hasShares(windows bool) {
 }
 
 // Policy returns the current policy: see [Limiter.SetPolicy]. It copies Plans, which may be a
-// thousand: whoever needs the policy at each request keeps it as long as [Limiter.Revision] stays.
+// thousand: who needs the policy at each request keeps it until [Limiter.Revision] changes.
 func (l *Limiter) Policy() Policy {
 	if l.isZero() {
 		return Policy{}

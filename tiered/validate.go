@@ -283,7 +283,7 @@ func (p Policy) validateBeside(l Limit, field string, f *faults) {
 // numberOf says how many limits l is.
 func numberOf(l Limit) string { return limitsOf(engine.Limit(l).Len()) }
 
-// limitsOf says so many limits.
+// limitsOf returns the words for a number of limits.
 func limitsOf(n int) string {
 	if n == 1 {
 		return "1 limit"
