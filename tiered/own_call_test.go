@@ -271,6 +271,58 @@ func TestCanceledWhileItMakesItsCall(t *testing.T) {
 	}
 }
 
+// meanwhile is a context that has something happen after a request has looked at what its process
+// holds, and before it makes its call: its deadline is asked for then.
+type meanwhile struct {
+	context.Context
+	happens func()
+}
+
+func (m *meanwhile) Deadline() (time.Time, bool) {
+	if happens := m.happens; happens != nil {
+		m.happens = nil
+		happens()
+	}
+	return m.Context.Deadline()
+}
+
+// A request finds out at the last moment that it needs no call, because another one has put tokens
+// back. What the process then holds may be so little that a renewal is due.
+func TestNoCallIsNeededAfterAll(t *testing.T) {
+	for name, ask := range map[string]func(l *tiered.Limiter, c context.Context, n int64) error{
+		"AllowN":   func(l *tiered.Limiter, c context.Context, n int64) error { return l.AllowN(c, "k", n).Err() },
+		"ReserveN": func(l *tiered.Limiter, c context.Context, n int64) error { return l.ReserveN(c, "k", n).Err() },
+		"WaitN":    func(l *tiered.Limiter, c context.Context, n int64) error { return l.WaitN(c, "k", n) },
+	} {
+		bubble(t, name, func(t *testing.T) {
+			s := newPrompt()
+			l := limiter(t, s, tiered.Policy{
+				Name: "api", Limit: tiered.PerSecond(1000), Lease: tiered.Lease{Size: 100},
+			}, nil)
+			time.Sleep(second)
+			met := 0
+			for turn := range 400 {
+				ok(t, l.AllowN(ctx, "k", 1).Err())
+				time.Sleep(200 * ms)
+				d := l.ReserveN(ctx, "k", int64(5+7*(turn%11)))
+				s.take()
+				c := &meanwhile{ctx, func() { d.Cancel() }}
+				ok(t, ask(l, c, int64(3+11*(turn%9))))
+				if c.happens == nil && len(s.take()) == 0 {
+					met++
+				}
+			}
+			if met == 0 {
+				t.Error("no request found that it needs no call")
+			}
+			time.Sleep(2 * second)
+			if left := l.Peek(ctx, "k").Remaining; left != 1000 {
+				t.Errorf("%d left of 1000", left)
+			}
+		})
+	}
+}
+
 // Close waits for requests that make their calls themselves, also one that comes after a Close
 // whose context ended, and after it none does.
 func TestCloseWaitsForOwnCalls(t *testing.T) {

@@ -68,6 +68,9 @@ func (p *process) askBy(s *Step, lane time.Duration, policy, key int, cost int64
 	before := w.enter(lane)
 	ctx, cancel := s.context()
 	defer cancel()
+	if s.Verb == Amid {
+		ctx = &meeting{ctx, func() { w.settle(&Step{Verb: Cancel}) }}
+	}
 	w.mu.Lock()
 	own := p.limit(policy, key)
 	w.mu.Unlock()
@@ -374,6 +377,46 @@ func (s *Step) context() (context.Context, context.CancelFunc) {
 		return context.WithTimeout(context.Background(), s.Pause)
 	}
 	return context.Background(), func() {}
+}
+
+// meeting is a context in which something happens when it is first asked for its deadline: a request
+// has then looked at what its process holds, and has not called Redis yet.
+type meeting struct {
+	context.Context
+	happens func()
+}
+
+func (c *meeting) Deadline() (time.Time, bool) {
+	if happens := c.happens; happens != nil {
+		c.happens = nil
+		happens()
+	}
+	return c.Context.Deadline()
+}
+
+// amids draws requests that others meet, after a stream that has a process lease.
+func (d *drawer) amids(p *Plan) []Step {
+	s := Step{Who: d.IntN(p.Processes), Which: d.IntN(len(p.Policies)), Key: d.IntN(keys), N: 50, Pause: 2 * ms}
+	s.Verb = Stream
+	scene := []Step{s}
+	for range 4 + d.IntN(12) {
+		s.Verb, s.N, s.After = Amid, d.IntN(10_000), pick(d, 5*ms, 50*ms, 300*ms)
+		scene = append(scene, s)
+	}
+	return scene
+}
+
+// amid takes some tokens and requests more. They come back just before that request calls Redis.
+func (p *process) amid(s *Step) {
+	most := int64(100)
+	if l := p.own(s); !free(l) {
+		most = min(most, burst(l))
+	}
+	back, cost := 1+int64(s.N)%most, 1+int64(s.N)/most%most
+	if d := p.ask(0, s.Which, s.Key, back, true, tiered.Limit{}); !d.Allowed {
+		return
+	}
+	p.askBy(s, 0, s.Which, s.Key, cost, true, tiered.Limit{})
 }
 
 // cancels reports whether the requests of a step are canceled after Pause.

@@ -185,6 +185,7 @@ var kinds = [...]kind{
 	{salt: 33, one: 8, ordinary: (*drawer).quotas, few: 1, most: 3, scene: (*drawer).month},
 	{salt: 31, one: 6, in: calm, half: 2, ordinary: (*drawer).amending, few: 1, most: 3, scene: (*drawer).amend},
 	{salt: 33, one: 3, ordinary: (*drawer).placing, few: 2, most: 8, scene: (*drawer).enters},
+	{salt: 35, one: 6, half: 3, ordinary: (*drawer).leasing, few: 1, most: 3, scene: (*drawer).amids},
 }
 
 func calm(p *Plan) bool { return p.Class == Calm }

@@ -58,6 +58,7 @@ const (
 	Amend                 // gives back a reservation and charges the key in one call, Pause apart
 	Reload                // SetPolicies without the policy, and Pause later with it; code may still use the Limiter of before
 	Edge                  // requests about the end of a window of the calendar
+	Amid                  // requests tokens, and gives others back before the request calls Redis
 )
 
 // verb is what can be a step.
@@ -195,6 +196,7 @@ var verbs = [...]verb{
 	Amend:     {name: "amend", do: by((*process).amend)},
 	Reload:    {name: "reload", do: by((*process).reload)},
 	Edge:      {name: "edge", do: by((*process).edge)},
+	Amid:      {name: "amid", do: by((*process).amid)},
 }
 
 // by is what a process does by itself.
