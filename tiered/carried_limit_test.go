@@ -163,48 +163,51 @@ func TestInvalidCarriedLimit(t *testing.T) {
 	}
 }
 
+// plainly are requests without a limit for a key that has a burst of 500.
+var plainly = map[string]func(context.Context, *tiered.Limiter) (burst int64, admitted bool){
+	"Allow": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
+		d := l.Allow(ctx, "user")
+		return d.Burst, d.Allowed
+	},
+	"All": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
+		d := tiered.All(l.For("user"), l.For("other")).Allow(ctx)
+		return d.Burst, d.Allowed
+	},
+	"Peek": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
+		d := l.Peek(ctx, "user")
+		return d.Burst, d.Allowed && l.Allow(ctx, "user").Allowed
+	},
+	"PeekEach": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
+		if all, err := l.PeekEach(ctx, "user"); err != nil || len(all) != 1 {
+			return 0, false
+		}
+		return 500, l.Allow(ctx, "user").Allowed
+	},
+	"Reserve": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
+		r := l.Reserve(ctx, "user")
+		return r.Burst, r.Allowed
+	},
+	"Wait": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
+		ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
+		defer cancel()
+		return 500, l.Wait(ctx, "user") == nil
+	},
+	"AllowAtMost": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
+		n, d := l.AllowAtMost(ctx, "user", 1)
+		return max(d.Burst, 500*n), n == 1
+	},
+	"plan \"\"": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
+		d := l.For("user").WithPlan("").Allow(ctx)
+		return d.Burst, d.Allowed
+	},
+}
+
 // A request without a limit goes by the policy's own, or by PerKey's, whatever other requests
 // carried before: at once where that is less than a request had in the last ten seconds, and in
 // full after that.
 func TestRequestsWithoutALimitGoByThePolicy(t *testing.T) {
 	t.Parallel()
-	for name, ask := range map[string]func(context.Context, *tiered.Limiter) (burst int64, admitted bool){
-		"Allow": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
-			d := l.Allow(ctx, "user")
-			return d.Burst, d.Allowed
-		},
-		"All": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
-			d := tiered.All(l.For("user"), l.For("other")).Allow(ctx)
-			return d.Burst, d.Allowed
-		},
-		"Peek": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
-			d := l.Peek(ctx, "user")
-			return d.Burst, d.Allowed && l.Allow(ctx, "user").Allowed
-		},
-		"PeekEach": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
-			if all, err := l.PeekEach(ctx, "user"); err != nil || len(all) != 1 {
-				return 0, false
-			}
-			return 500, l.Allow(ctx, "user").Allowed
-		},
-		"Reserve": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
-			r := l.Reserve(ctx, "user")
-			return r.Burst, r.Allowed
-		},
-		"Wait": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
-			ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
-			defer cancel()
-			return 500, l.Wait(ctx, "user") == nil
-		},
-		"AllowAtMost": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
-			n, d := l.AllowAtMost(ctx, "user", 1)
-			return max(d.Burst, 500*n), n == 1
-		},
-		"plan \"\"": func(ctx context.Context, l *tiered.Limiter) (int64, bool) {
-			d := l.For("user").WithPlan("").Allow(ctx)
-			return d.Burst, d.Allowed
-		},
-	} {
+	for name, ask := range plainly {
 		for before, limits := range map[string][]tiered.Limit{
 			"larger": {tiered.PerMinute(1000)}, "smaller": {tiered.PerMinute(10)},
 			"both": {tiered.PerMinute(1000), tiered.PerMinute(10)}, "unlimited": {tiered.Unlimited()}, "blocked": {tiered.Blocked()},
@@ -235,6 +238,25 @@ func TestRequestsWithoutALimitGoByThePolicy(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// So does a request that is under way when the first one with a limit comes.
+func TestTheFirstCarriedLimitComesMeanwhile(t *testing.T) {
+	for name, ask := range plainly {
+		for _, cost := range []int64{1, 500} { // of what another process has taken, so that it is admitted or refused
+			bubble(t, fmt.Sprint(name, " beside ", cost), func(t *testing.T) {
+				s := newDistant(ms / 2)
+				l := limiter(t, s, tiered.Policy{Limit: tiered.PerMinute(500)}, nil)
+				other := limiter(t, s, tiered.Policy{Limit: tiered.PerMinute(500)}, nil)
+				want(t, other.AllowN(ctx, "user", cost), tiered.Granted)
+				time.AfterFunc(ms/4, func() { l.For("user").WithLimit(tiered.PerMinute(1000)).Allow(ctx) })
+				if burst, ok := ask(ctx, l); name != "Wait" && (burst != 500 || ok != (cost == 1)) {
+					t.Errorf("admitted %t, by a burst of %d", ok, burst)
+				}
+				time.Sleep(second)
+			})
 		}
 	}
 }

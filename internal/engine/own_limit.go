@@ -7,6 +7,14 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
+// goByOwn has a part without a limit go by the key's own one, if others carry limits by now: the
+// first of them may have come while this one waited.
+func (p *Part) goByOwn() {
+	if p.limit == nil {
+		p.limit, p.own = p.Limiter.LimitOf(p.Key, nil), true
+	}
+}
+
 // byOwnLimit corrects how long a refusal lasts that is by a larger limit than the request's own.
 // The key has the larger one only until nobody has used it for a while, and then the own one
 // decides. If the tokens come later, Redis is asked when they come by that.

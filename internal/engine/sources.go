@@ -33,8 +33,10 @@ func (r Request) walk(ctx context.Context) {
 		}
 	}
 	for i := range r {
-		if p := &r[i]; p.state == refused && p.Limiter != nil && p.Limiter.carries.Load() {
-			p.Outcome = p.byOwnLimit(ctx, p.Outcome)
+		if p := &r[i]; p.Limiter != nil && p.Limiter.carries.Load() {
+			if p.goByOwn(); p.state == refused {
+				p.Outcome = p.byOwnLimit(ctx, p.Outcome)
+			}
 		}
 	}
 }
