@@ -114,10 +114,11 @@ func (b *history) counts(from, quarter time.Duration) (used int64) {
 			told[c.Lease] = true
 			used += max(c.Hold, old.countsFrom(from))
 		}
-		if c.Ret > 0 && old.until > c.at {
+		again := c.Code == lua.Replay // nothing comes back twice
+		if c.Ret > 0 && old.until > c.at && !again {
 			used -= min(c.Ret, old.tokens)
 		}
-		if at := time.Duration(c.At)*time.Microsecond - start; c.Refund > 0 && c.Flags&lua.Unapplied == 0 && at >= from && at > forgot {
+		if at := time.Duration(c.At)*time.Microsecond - start; c.Refund > 0 && c.Flags&lua.Unapplied == 0 && !again && at >= from && at > forgot {
 			used -= c.Refund
 		}
 		if c.Call.Reset > 0 && c.Flags&lua.Unapplied == 0 {
