@@ -100,12 +100,14 @@ func levelLeft(c Call, r lua.Reply) int64 {
 }
 
 // Late ends the call seq, which reached the node after its deadline: Redis did nothing, and its
-// answer tells the node's clock more exactly. Or the caller that made the call left before it
-// failed: then Redis may have done what it asked for, and the next call settles that. The call is
-// made a second time. If that is late too, it has failed.
-func (b *Bucket) Late(now time.Duration, seq int64) Effect {
+// answer tells the node's clock more exactly. Or it reached the bucket in another window of the
+// calendar than it was made for: then stamp, which is 0 otherwise, is the bucket's time. Or the
+// caller that made the call left before it failed: then Redis may have done what it asked for, and
+// the next call settles that. The call is made a second time. If that is late too, it has failed.
+func (b *Bucket) Late(now time.Duration, seq, stamp int64) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.hot.denied.windows().tells(stamp)
 	c, ok := b.pending.end(seq)
 	if !ok {
 		return Effect{}

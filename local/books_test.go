@@ -181,7 +181,7 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 				b.Fail(now, call.Seq, false)
 				call = local.Call{}
 			case "late":
-				b.Late(now, call.Seq)
+				b.Late(now, call.Seq, 0)
 				call = local.Call{}
 			case "drop":
 				b.Drop(now)

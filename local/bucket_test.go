@@ -94,7 +94,7 @@ func TestNobodyOvertakesWhoStillWaits(t *testing.T) {
 			r.expect(first, local.Granted)
 		}},
 		{"a reset fails", func(r *rig, _ *local.Waiter) { r.b.Credit(local.NewWaiter(), local.Fill); r.beginWith(false) }},
-		{"the call is late", func(r *rig, _ *local.Waiter) { r.b.Late(r.now, r.begin().Seq) }},
+		{"the call is late", func(r *rig, _ *local.Waiter) { r.b.Late(r.now, r.begin().Seq, 0) }},
 	} {
 		for _, mode := range []local.FailMode{local.FailLocal, local.FailOpen, local.FailClosed} {
 			r := newRig(t, local.Policy{Cap: 100, Tokens: 100, FailMode: mode})

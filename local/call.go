@@ -19,7 +19,12 @@ type Conditions struct {
 	Timeout   time.Duration // after which a call to the node has failed, if that is more than Policy.Timeout
 	Slow      time.Duration // round trip of a slow answer, or 0 if none has come
 	Fleet     int64         // processes that share the limit, ≥ 1
+
+	ahead int64 // the bucket's time, µs, if it waits because the node's clock was set back; 0 if it does not
 }
+
+// at is the bucket's time, by which its windows go, in µs.
+func (c *Conditions) at() int64 { return max(c.Server, c.ahead) }
 
 // waits reports for how long one must wait to get an answer: a round trip, or half of the Budget if
 // that is less. Far from Redis it is what a slow answer takes.
@@ -31,7 +36,7 @@ func (c *Conditions) waits(p *Policy) time.Duration {
 // µs.
 func (c *Conditions) window(p *Policy) (begin, length int64) {
 	if p.At != nil {
-		return p.At(c.Server)
+		return p.At(c.at())
 	}
 	return c.Phase, p.Call.Period
 }
@@ -51,7 +56,7 @@ func (c *Conditions) part(p *Policy) (w windowPart, ok bool) {
 		return w, false
 	}
 	phase, length := c.window(p)
-	w.begin = p.WindowBegin(phase, c.Server)
+	w.begin = p.WindowBegin(phase, c.at())
 	w.tokens, w.alone = p.CapOf(c.Now, c.Server, w.begin)
 	w.left = micros(w.begin+length-c.Server) + c.RoundTrip
 	return w, true
@@ -82,7 +87,7 @@ type Call struct {
 
 	ttl    time.Duration // of the lease
 	sent   time.Duration
-	server int64         // Conditions.Server
+	at     int64         // Conditions.at
 	trip   time.Duration // Conditions.RoundTrip
 	period time.Duration // of the lease
 	first  bool          // the node has not answered yet, so its clock is unknown
@@ -125,7 +130,7 @@ func (c Call) By(p *Policy) Call {
 	l := &p.Call
 	c.Cap, c.Tokens, c.Period, c.Span, c.Also, c.Policy = l.Cap, l.Tokens, l.Period, l.Span, l.Also, p
 	if p.At != nil {
-		c.Phase, c.Period = p.At(c.server)
+		c.Phase, c.Period = p.At(c.at)
 	}
 	return c
 }

@@ -19,6 +19,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	if b.hot.life == closed || b.pending.calling() {
 		return Call{}, Effect{}
 	}
+	c.ahead = b.hot.denied.windows().ahead(c.Server)
 	b.hot.lease.dropEnded(now)
 	b.setFleet(now, c.Fleet)
 	b.account(now)
@@ -95,6 +96,7 @@ func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, as
 	if b.hot.lease.backsOff(now) {
 		return Call{}, false
 	}
+	c.ahead = b.hot.denied.windows().ahead(c.Server)
 	b.hot.lease.dropEnded(now) // as before any call
 	b.account(now)
 	b.hot.lease.forget(b.Policy(), b.hot.denied.windows().outdated(b.Policy(), now, c))
@@ -103,6 +105,13 @@ func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, as
 		m.call.edge, n = part.left, part.tokens
 	}
 	return m.dryRun(n), true
+}
+
+// Tell notes the bucket's time that the answer to a late dry run tells, in µs; 0 if it tells none.
+func (b *Bucket) Tell(stamp int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hot.denied.windows().tells(stamp)
 }
 
 // Foreseen is the outcome on n tokens by Redis' answer to a dry run. Left is what remains before
@@ -167,7 +176,7 @@ func newComposer(b *Bucket, now time.Duration, c Conditions, dry bool) composer 
 		b: b, Conditions: c, now: now, policy: p, size: s, dry: dry,
 		leasing: pays && !p.NoLease && p.Call.Algorithm.Has(lua.Leased), far: far, until: now + timeout,
 		call: Call{
-			Call: p.Call, Policy: p, sent: now, server: c.Server, trip: c.RoundTrip, first: !c.Clock,
+			Call: p.Call, Policy: p, sent: now, at: c.at(), trip: c.RoundTrip, first: !c.Clock,
 			ttl: p.ttl(s.period, timeout), period: s.period,
 		},
 	}

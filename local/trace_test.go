@@ -293,7 +293,7 @@ func (tr *trace) do(step string, words []string) []string {
 	case "not-spent": // by the fallback, because the caller waits
 		return []string{either(b.FallbackNotSpent(n()), "", "closed")}
 	case "late":
-		return []string{tr.effect(b.Late(tr.now, tr.call.Seq))}
+		return []string{tr.effect(b.Late(tr.now, tr.call.Seq, 0))}
 	case "drop":
 		return []string{tr.effect(b.Drop(tr.now))}
 	case "check":

@@ -18,6 +18,7 @@ type windowState struct {
 	tightest atomic.Uint32 // the limit, from 1, that has the least left; 0 before the first reply
 	refuser  atomic.Uint32 // the limit that the last refusal waits for longest; 0 before the first refusal
 
+	told   int64         // the newest time on the bucket's clock that Redis told, µs
 	counts time.Duration // until then something counts for certain, unless others give it back
 	edge   bool          // the lease ends with its window: no call prolongs it
 
@@ -67,7 +68,7 @@ func (w *windowState) replied(c Call, now time.Duration, r lua.Reply) {
 	if r.Grant > 0 || c.Want == 0 {
 		w.tightest.Store(uint32(r.Which))
 	}
-	if r.Stamp > 0 {
+	if w.tells(r.Stamp); r.Stamp > 0 {
 		w.stamp.Store(&Stamp{at: r.Stamp, epoch: r.Epoch, cost: r.Grant})
 	}
 	if c.Debt > 0 {
@@ -78,6 +79,22 @@ func (w *windowState) replied(c Call, now time.Duration, r lua.Reply) {
 			w.settle = w.settle[1:]
 		}
 	}
+}
+
+// tells notes the bucket's time as a reply tells it, in µs; 0 if it does not.
+func (w *windowState) tells(at int64) {
+	if w != nil && at > 0 {
+		w.told = at
+	}
+}
+
+// ahead returns the bucket's time if it waits for the node's clock, and 0 if it does not. The clock
+// was set back by so little that the script does not believe it.
+func (w *windowState) ahead(server int64) int64 {
+	if w == nil || w.told <= server || w.told-server > lua.MaxBack.Microseconds() {
+		return 0
+	}
+	return w.told
 }
 
 // countsUntil notes until when something counts for certain, by a reply to a call that was made in
@@ -110,7 +127,7 @@ func (w *windowState) outdated(p *Policy, now time.Duration, c Conditions) (drop
 		return w.debts.drop(now - p.window())
 	}
 	begin, length := c.window(p)
-	into := (c.Server - begin) % length
+	into := (c.at() - begin) % length
 	dropped = w.debts.drop(now - micros(into))
 	w.debts.join()
 	return dropped

@@ -61,7 +61,7 @@ stamp}; of a single token bucket the first ten
              it is not made, the key does not have its tokens when retry says
   which  the limit, from 1, that makes a refused caller wait longest, else the tightest
   reset  until everything that counts has left; an upper bound
-  stamp  the instant, on the key's clock, of this call
+  stamp  the instant, on the key's clock, of this call; 0 if it is late by its deadline
   and of token buckets, if it is not 0, forgiven: tokens of the debt that were not charged, because
   the level is as low as it may go; 0 in a replay. A single token bucket with flag 64 adds forgiven,
   also if it is 0, and the terms that govern: cap, tokens, period

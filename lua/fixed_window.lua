@@ -15,9 +15,9 @@ KEYS[1]  a hash that only this script writes. Its name has the period, because a
 
 ARGV  see call.lua. One limit: cap, period, phase.
   phase   if it is >= period, it is the beginning of a window of the calendar that the caller worked
-          out: phase to phase + period. If the server's time is in another window, the call is late,
-          and nothing is done. What was counted before phase belongs to an ended window, whatever
-          window counted it
+          out: phase to phase + period. If the key's time is in another window, the call is late,
+          nothing is done, and stamp tells the key's time. What was counted before phase belongs to
+          an ended window, whatever window counted it
   at      the stamp of what is refunded: a refund counts only in the window of its stamp
   debt    counts only in the window of since
   reset   the count falls to what is out in leases that have not ended. Like a refund it needs a
@@ -79,7 +79,7 @@ if now < last then
   end
 end
 local k = window(now)
-if k ~= 0 and phase >= period then return {LATE, 0, 0, 0, 0, 0, server, 0, 0, 0, 0, 0, 0} end
+if k ~= 0 and phase >= period then return {LATE, 0, 0, 0, 0, 0, server, 0, 0, 0, 0, 0, now} end
 local edge = phase + (k + 1) * period
 local record = stored[10]
 local fresh = exists and k > window(last) and latest <= now

@@ -16,7 +16,7 @@ type Reply struct {
 	// What follows is 0 of a TokenBucket with one limit.
 	Which int64 // the limit, from 1, that makes a refused caller wait longest, else the tightest
 	Reset int64 // µs until nothing counts any more, or longer
-	Stamp int64 // when this call was counted, on the bucket's own clock: for Call.At
+	Stamp int64 // when this call was counted, on the bucket's own clock: for Call.At. If it is Late by its window, that clock
 
 	// Forgiven is the part of Debt that was not charged, because a token bucket is as low as
 	// MaxDebt allows. It is 0 in a Replay.
@@ -36,7 +36,7 @@ const (
 	Replay  Code = 2 // this Seq was executed before; the same grant again
 	Stale   Code = 3 // a newer Seq was executed, or the record is over: ignore
 	Never   Code = 4 // Min > Cap
-	Late    Code = 5 // Deadline ≤ now, or the node is in another window: nothing was done
+	Late    Code = 5 // Deadline ≤ now, or the bucket is in another window: nothing was done
 )
 
 // Flags are what else a call found.

@@ -151,6 +151,63 @@ func TestBillingDayThatMoves(t *testing.T) {
 	}
 }
 
+// Redis' clock is set back by less than a second, over the end of a month. The key of somebody who
+// has asked since the end waits in the new month until the clock is there, and no process takes
+// that for an outage: neither one that has asked before, nor one that asks for the first time, nor
+// one that only looks. Keys that nobody has asked for since are in the old month.
+func TestClockSetBackOverTheEndOfAMonth(t *testing.T) {
+	for _, size := range []int64{0, 20, tiered.NoLease} {
+		for mode, step := range []time.Duration{500 * ms, 900 * ms, 400 * ms} {
+			bubble(t, fmt.Sprint(size, step), func(t *testing.T) {
+				edge := untilDate("UTC", 2000, time.January, 31, 23).Add(time.Hour)
+				store := newDistant(ms)
+				var all []*tiered.Limiter
+				for range 3 {
+					all = append(all, limiter(t, store, tiered.Policy{
+						Limit: tiered.PerMonth(200), Algorithm: tiered.FixedWindow, FailMode: failModes[mode], Lease: tiered.Lease{Size: size},
+					}, nil))
+				}
+				admitted := int64(0)
+				use := func(l *tiered.Limiter, key string) {
+					switch d := l.Allow(ctx, key); {
+					case d.Tier == tiered.Failover:
+						t.Fatalf("%v after the end of the month: %s: %v", time.Since(edge), key, d)
+					case d.Allowed && key == "k":
+						admitted++
+					}
+				}
+				time.Sleep(time.Until(edge.Add(-second)))
+				for range 10 {
+					use(all[0], "of January")
+					time.Sleep(10 * ms)
+				}
+				time.Sleep(time.Until(edge.Add(300 * ms)))
+				for range 10 {
+					use(all[0], "k")
+				}
+				store.Step(-step)
+				use(all[2], "of January") // it has heard of the clock
+				if d := all[2].Peek(ctx, "k"); !d.Allowed || d.Remaining > 200-admitted {
+					t.Errorf("who looks sees %v: want %d of 200 or fewer", d, 200-admitted)
+				}
+				for time.Since(edge) < 3*second {
+					for _, l := range all {
+						use(l, "k")
+						use(l, "of January")
+					}
+					time.Sleep(10 * ms)
+				}
+				if admitted != 200 {
+					t.Errorf("%d of 200 were admitted after the end of the month", admitted)
+				}
+				if n := node(all[0]).Calls.Late; size == tiered.NoLease && n > 2 { // a key's time is known once it has answered
+					t.Errorf("%d calls were late", n)
+				}
+			})
+		}
+	}
+}
+
 // A machine without data of a zone is told so, and how it gets some.
 func TestZoneWithoutData(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

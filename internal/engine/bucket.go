@@ -140,7 +140,7 @@ func (b *Bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sen
 		}
 	case code == lua.Late:
 		b.reportError(n, call, errLate, "late")
-		e = b.Late(now, seq)
+		e = b.Late(now, seq, r.Reply.Stamp)
 	default:
 		b.reportError(n, call, errStale, "stale")
 		e = b.Fail(now, seq, false)

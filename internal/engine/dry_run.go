@@ -43,7 +43,7 @@ func (b *Bucket) dryRun(n int64, by func(local.Call) local.Call, until time.Dura
 }
 
 // wait returns the call as it was sent, and Redis' answer or an error. A call that came too late is
-// made again, because the node's clock is known better now.
+// made again, because the node's clock, or the bucket's, is known better now.
 //
 // A dry run tells Redis nothing. So if the process has news for Redis, it tells them first, because
 // otherwise the tokens would not come when the answer says. Then the dry run is made again.
@@ -51,6 +51,7 @@ func (j *dryRun) wait(ctx context.Context) (local.Call, remote.Result) {
 	again := func() *dryRun { return j.bucket.dryRun(j.n, j.by, j.until) }
 	c, r := j.answer(ctx)
 	if r.Err == nil && r.Reply.Code == lua.Late {
+		j.bucket.Tell(r.Reply.Stamp)
 		c, r = again().answer(ctx)
 	}
 	if r.Err == nil && r.Reply.Grant == 0 && r.Reply.Flags&lua.News != 0 {

@@ -32,7 +32,7 @@ func (w *fixedWindow) run(s *step) (keep int64, written bool) {
 			now = w.last
 		}
 		if s.window(now) != 0 {
-			*s.reply = lua.Reply{Code: lua.Late, Now: s.server}
+			*s.reply = lua.Reply{Code: lua.Late, Now: s.server, Stamp: now}
 			return 0, false
 		}
 	}

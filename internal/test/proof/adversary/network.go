@@ -238,7 +238,7 @@ func (p *process) deliver(r *reply) {
 			p.clockError = 0 // its clock is corrected
 			b.failed()       // the first time it is sent again
 		}
-		b.apply(b.Late(p.now(), seq))
+		b.apply(b.Late(p.now(), seq, a.Stamp))
 	default:
 		if wanted {
 			b.failed()
