@@ -44,6 +44,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		return Call{}, effect
 	}
 	m.state()
+	b.hot.denied.windows().sent(now, &m.call)
 	b.pending = b.pending.orNew()
 	b.pending.call = m.call
 	b.hot.lease.callSent()

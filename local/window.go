@@ -97,6 +97,14 @@ func (w *windowState) ahead(server int64) int64 {
 	return w.told
 }
 
+// sent notes that a call is sent now. If it goes by another calendar than those before, what counts
+// ends with its window.
+func (w *windowState) sent(now time.Duration, c *Call) {
+	if w != nil && c.Policy.At != nil {
+		w.counts = min(w.counts, now+micros(c.Phase+c.Period-c.at))
+	}
+}
+
 // countsUntil notes until when something counts for certain, by a reply to a call that was made in
 // a bucket of an epoch. What was granted counts until nothing does, and what refuses counts until
 // it does not. For the rest the reply has only an upper bound, which is no help here. A refused

@@ -305,6 +305,66 @@ func TestWindowThatOnlyRefusedIsNotLost(t *testing.T) {
 	}
 }
 
+// What a key has counted ends sooner than it was told, because its limit goes by another calendar
+// now: that of another zone, from another billing day or another day of the week. When the key
+// expires with that, it is no loss. One that is deleted is.
+func TestKeyThatEndsByAnotherCalendar(t *testing.T) {
+	per := func(c tiered.Calendar) tiered.Limit { return tiered.Limit{Tokens: 100, Calendar: c} }
+	for _, row := range []struct {
+		from, to tiered.Calendar
+		ends     time.Duration // after the beginning of a bubble, which is that of Saturday, 1 January 2000
+	}{
+		{tiered.Calendar{Unit: tiered.Day}, tiered.Calendar{Unit: tiered.Day, Zone: "Asia/Tokyo"}, 15 * time.Hour},
+		{tiered.Calendar{Unit: tiered.Week, Day: 3}, tiered.Calendar{Unit: tiered.Week, Day: 7}, 24 * time.Hour},
+		{tiered.Calendar{Unit: tiered.Month}, tiered.Calendar{Unit: tiered.Month, Day: 2}, 24 * time.Hour},
+		{tiered.Calendar{Unit: tiered.Year}, tiered.Calendar{Unit: tiered.Year, Zone: "Etc/GMT+3"}, 3 * time.Hour},
+	} {
+		for _, way := range []string{"SetPolicy", "PerKey", "WithLimit"} {
+			for _, size := range []int64{0, tiered.NoLease} {
+				for _, deleted := range []bool{false, true} {
+					bubble(t, fmt.Sprint(row.from.Unit, way, size, deleted), func(t *testing.T) {
+						ends := time.Now().Add(row.ends)
+						time.Sleep(row.ends - 10*second)
+						store, limit := newDistant(ms), per(row.from)
+						p := tiered.Policy{Name: "api", Limit: limit, Algorithm: tiered.FixedWindow, Lease: tiered.Lease{Size: size}}
+						if way == "PerKey" {
+							p.PerKey = func(string) tiered.Limit { return limit }
+						}
+						l := limiter(t, watch.Damaged{Store: store}, p, nil)
+						key := l.For("k")
+						use := func() {
+							for range 30 {
+								want(t, key.Allow(ctx), tiered.Granted)
+								time.Sleep(ms)
+							}
+						}
+						use()
+						switch limit = per(row.to); way {
+						case "SetPolicy":
+							p.Limit = limit
+							ok(t, l.SetPolicy(p))
+						case "PerKey":
+							l.Refresh("k")
+						case "WithLimit":
+							key = key.WithLimit(limit)
+						}
+						if use(); deleted {
+							for _, b := range store.Buckets() {
+								store.Memory.Del(b)
+							}
+						} else {
+							time.Sleep(time.Until(ends.Add(5 * second)))
+						}
+						if use(); (node(l).Faults.StateLosses > 0) != deleted {
+							t.Errorf("%d losses", node(l).Faults.StateLosses)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
 // A Redis that comes back empty after an outage is reported: its keys may admit a burst more. One
 // that has kept its data is not, nor one that others have used meanwhile.
 func TestRedisThatComesBackEmpty(t *testing.T) {

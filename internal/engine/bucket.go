@@ -158,8 +158,8 @@ func (b *Bucket) reportError(n *dispatch.Node, call *lua.Call, err error, class 
 // wasLost reports whether a reply, not yet accepted, shows that Redis has lost the bucket or the
 // last writes to it. For a lease, the missing record shows it. A direct take leaves no record. For
 // it, another epoch shows a loss, unless the bucket may have been full by now and expired. It is a
-// false alarm if another process filled the bucket, by a Reset or by returned tokens, and the
-// bucket then expired.
+// false alarm if another process filled the bucket, by a Reset or by returned tokens, or counts by
+// another calendar, and the bucket then expired.
 //
 // An outage outlives the records of leases, and where others use the key no process knows its
 // level. So after an outage another epoch of a key that was half used shows a loss too, until a
