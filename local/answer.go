@@ -57,8 +57,8 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 	d := b.hot.denied.copy()
 	renewal := d.replied(b.Policy(), c, r, now)
 	b.hot.denied.put(&d) // before anybody has an outcome
-	if c.Policy.numbers() != b.Policy().numbers() {
-		b.hot.denied.clear() // it refused by other numbers: see SetPolicy
+	if c.Policy.numbers() != b.Policy().numbers() || !c.Policy.sameEnds(b.Policy()) {
+		b.hot.denied.clear() // it refused by another limit: see SetPolicy
 	}
 	b.hot.charged(now, b.hot.lease.orEmpty().outage.debt.certain)
 	b.hot.lease.renewFrom(renewal)

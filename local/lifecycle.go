@@ -172,7 +172,7 @@ func (b *Bucket) SetPolicy(now time.Duration, has, p *Policy) (folded Stats, e E
 	if b.hot.view.epoch == 0 && b.hot.lease == nil { // never asked for: an absent bucket is full
 		b.hot.view.level.Store(p.Cap)
 	}
-	if !p.sameLimits(old) || p.Rule != old.Rule || p.FailMode != old.FailMode || p.Window != old.Window {
+	if !p.sameLimits(old) || p.Rule != old.Rule || p.FailMode != old.FailMode || !p.sameEnds(old) {
 		b.hot.denied.clear()
 	}
 	if !b.hot.queued && !b.pending.calling() {

@@ -134,6 +134,12 @@ func (p *Policy) sameLimits(q *Policy) bool {
 	return p.numbers() == q.numbers() && slices.Equal(p.Each, q.Each)
 }
 
+// sameEnds reports whether what counts ends alike under p and q. Two policies may go by different
+// calendars.
+func (p *Policy) sameEnds(q *Policy) bool {
+	return p == q || p.Window == q.Window && p.At == nil && q.At == nil
+}
+
 // anyBelow reports whether a limit of p has a smaller burst or a lower rate than that of q.
 func (p *Policy) anyBelow(q *Policy) bool {
 	for i := range min(len(p.Each), len(q.Each)) {

@@ -151,6 +151,53 @@ func TestBillingDayThatMoves(t *testing.T) {
 	}
 }
 
+// The next refusal after a billing day has moved tells the new end, also if the process knows by
+// itself that the month is used up, or asks by the old one when the day moves.
+func TestRefusalAfterTheBillingDayMoved(t *testing.T) {
+	for _, way := range []string{"SetPolicy", "PerKey", "WithLimit"} {
+		for _, asks := range []bool{false, true} {
+			bubble(t, fmt.Sprint(way, asks), func(t *testing.T) {
+				const trip = 100 * ms
+				untilDate("UTC", 2000, time.January, 20, 0)
+				limit := tiered.PerMonth(10).From(17)
+				p := tiered.Policy{Limit: limit, Algorithm: tiered.FixedWindow}
+				if way == "PerKey" {
+					p.PerKey = func(string) tiered.Limit { return limit }
+				}
+				l := limiter(t, newDistant(trip), p, patientOptions(nil))
+				key := l.For("k")
+				for key.Allow(ctx).Allowed {
+				}
+				for day, ends := range map[int]time.Time{
+					25: time.Date(2000, time.January, 25, 0, 0, 0, 0, time.UTC), 1: time.Date(2000, time.February, 1, 0, 0, 0, 0, time.UTC),
+				} {
+					if asks {
+						time.Sleep(10 * second) // no refusal is believed for so long
+						go l.For("k").WithLimit(limit).Allow(t.Context())
+						time.Sleep(trip * 3 / 4)
+					}
+					switch limit = limit.From(day); way {
+					case "SetPolicy":
+						p = l.Policy()
+						p.Limit = limit
+						ok(t, l.SetPolicy(p))
+					case "PerKey":
+						l.Refresh("k")
+					case "WithLimit":
+						key = key.WithLimit(limit)
+					}
+					if asks {
+						time.Sleep(trip / 2)
+					}
+					if d := key.Allow(ctx); d.Allowed || (time.Until(ends)-d.RetryAfter).Abs() > second {
+						t.Errorf("from day %d: %v, want %v", day, d, time.Until(ends))
+					}
+				}
+			})
+		}
+	}
+}
+
 // Redis' clock is set back by less than a second, over the end of a month. The key of somebody who
 // has asked since the end waits in the new month until the clock is there, and no process takes
 // that for an outage: neither one that has asked before, nor one that asks for the first time, nor
