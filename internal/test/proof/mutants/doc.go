@@ -12,7 +12,7 @@
 // A mistake is caught if an assertion fails. It is not caught if the changed source does not
 // compile, if the script stumbles, if the test panics, or if it fails without the mistake too.
 //
-// The table stands for the distinct rules of docs/concepts.md and has at most 134 entries, so that
-// it runs in under eight minutes. Most entries quote the scripts, which change least. A tool that
+// The table stands for the distinct rules of docs/concepts.md, so it is short enough to run in
+// under eight minutes. Most entries quote the scripts, which change least. A tool that
 // mutates all Go code is in CONTRIBUTING.md.
 package mutants
