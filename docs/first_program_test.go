@@ -28,7 +28,8 @@ func TestFirstProgram(t *testing.T) {
 	toRoot(t)
 	server := redistest.StartOpen(t)
 	addr := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
-	program := startProgram(t, buildFirstProgram(t, map[string]string{`"redis://localhost:6379"`: "redis://" + server.Addr, `":8080"`: addr}))
+	executable := buildFirstProgram(t, map[string]string{`"redis://localhost:6379"`: "redis://" + server.Addr, `":8080"`: addr})
+	program := startProgram(t, executable)
 
 	// A client faster than the limit is refused, and not before it had the burst.
 	url := "http://" + addr
@@ -86,6 +87,21 @@ func TestFirstProgram(t *testing.T) {
 	}
 	if !strings.Contains(program.output(), "closed: <nil>\n") {
 		t.Errorf("it says %q", program.output())
+	}
+
+	// In an outage it answers, and its log has what the limiter says, not what go-redis says.
+	server.Kill()
+	program = startProgram(t, executable)
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(program.output(), "redis does not answer"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no word of the outage within 20 s\n%s", program.output())
+		}
+		if r, err := http.Get(url); err == nil && discard(t, r).StatusCode != http.StatusOK {
+			t.Fatalf("in the outage: %s", r.Status)
+		}
+	}
+	if strings.Contains(program.output(), "connection pool") {
+		t.Errorf("go-redis' lines are in the log:\n%s", program.output())
 	}
 }
 

@@ -15,6 +15,32 @@ func TestReadmeIsShort(t *testing.T) {
 	}
 }
 
+// The pages for users are the README and docs/*.md. Nobody reads more than this, so a new fact takes
+// the place of an old one. Words are those that wc -w counts, in code and tables too.
+func TestPagesForUsersAreShort(t *testing.T) {
+	toRoot(t)
+	for _, bound := range []struct {
+		pages string
+		words int
+	}{
+		{"docs/*.md", 18_000}, // with the README
+		{"docs/service*.md", 3000},
+		{"docs/standing.md", 900},
+		{"docs/at-once.md", 700},
+	} {
+		pages, n := files(t, bound.pages), 0
+		if bound.pages == "docs/*.md" {
+			pages = append(pages, "README.md")
+		}
+		for _, page := range pages {
+			n += len(strings.Fields(read(t, page)))
+		}
+		if n > bound.words {
+			t.Errorf("%s: %d words, and may have %d", bound.pages, n, bound.words)
+		}
+	}
+}
+
 // Every target that a document names exists, and so does the page or the hunt that it is given.
 func TestTargetsExist(t *testing.T) {
 	toRoot(t)

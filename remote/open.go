@@ -68,6 +68,9 @@ const maxNumber = 1 << 20
 // NOTE: a character in a user or password that is neither a letter nor a digit must be
 // percent-encoded: / is %2F, @ is %40.
 //
+// NOTE: set [RedisOptions.Logger]. Without one go-redis writes about a line a second to stderr while
+// Redis is gone.
+//
 // Errors say which part of the URL breaks which rule. They repeat nothing of the URL, because a
 // mistake may put the password anywhere.
 func Open(rawURL string, o *RedisOptions) (*Redis, error) {

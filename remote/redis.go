@@ -60,8 +60,10 @@ type RedisOptions struct {
 	TLS *tls.Config
 
 	// Logger, if not nil, gets at DEBUG what go-redis itself logs, of all clients of this process:
-	// one line for each attempt while Redis is gone, beside those of tiered. With nil go-redis
-	// writes them to stderr, and slog.New(slog.DiscardHandler) silences it. The last Logger counts.
+	// one line for each attempt while Redis is gone, beside those of tiered. So slog.Default()
+	// keeps go-redis quiet, unless you log at DEBUG. The last Logger counts. With nil go-redis
+	// logs as before, by default to stderr: it has one log for the whole process, and other clients
+	// may need it.
 	Logger *slog.Logger
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -54,7 +55,8 @@ func (l *lines) String() string {
 	return l.all.String()
 }
 
-// What go-redis logs itself goes to the Logger, at DEBUG.
+// What go-redis logs itself goes to the Logger, at DEBUG. A store without a Logger leaves that as it
+// is, because the process may have other clients.
 func TestClientLogger(t *testing.T) {
 	all := new(lines)
 	logger := slog.New(slog.NewTextHandler(all, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -66,5 +68,12 @@ func TestClientLogger(t *testing.T) {
 	s.Run(t.Context(), time.Second, make([]lua.Call, 1), results[:])
 	if lines := all.String(); !strings.Contains(lines, "level=DEBUG") || !strings.Contains(lines, "127.0.0.1:1") {
 		t.Errorf("%v, and the Logger has %q", results[0].Err, lines)
+	}
+
+	second := fatal.Get(remote.Open("redis://127.0.0.1:2", nil))(t)
+	defer second.Close()
+	second.Run(t.Context(), time.Second, make([]lua.Call, 1), results[:])
+	if lines := all.String(); !strings.Contains(lines, "127.0.0.1:2") {
+		t.Errorf("%v, and after Open without a Logger the Logger has %q", results[0].Err, lines)
 	}
 }

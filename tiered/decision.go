@@ -40,7 +40,8 @@ type Decision struct {
 
 	// ResetAfter estimates when the bucket would be full again without further requests: from
 	// Remaining or, if it owes, from RetryAfter, which knows how much. It is never less than
-	// RetryAfter. For a window it is an upper bound.
+	// RetryAfter. For a window it is an upper bound. The standing share of a token bucket may be full
+	// later than that: an empty one takes burst ÷ rate, whatever Remaining says.
 	ResetAfter time.Duration
 }
 

@@ -13,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -48,7 +49,7 @@ func run(args []string, out io.Writer) error {
 	var store remote.Store = remote.NewMemory()
 	if *url != "" {
 		var err error
-		if store, err = remote.Open(*url, nil); err != nil {
+		if store, err = remote.Open(*url, &remote.RedisOptions{Logger: slog.Default()}); err != nil {
 			return err
 		}
 	}

@@ -49,7 +49,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	var store remote.Store = remote.NewMemory()
 	if *url != "" {
 		var err error
-		if store, err = remote.Open(*url, nil); err != nil { // dials later: the service starts while Redis is down
+		// It dials later, so the service starts while Redis is down.
+		if store, err = remote.Open(*url, &remote.RedisOptions{Logger: slog.Default()}); err != nil {
 			return err
 		}
 	}

@@ -123,7 +123,7 @@ func TestEveryFieldOfAPolicy(t *testing.T) {
 				}
 				if !slices.ContainsFunc(page, func(row string) bool {
 					return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(row, w) }) &&
-						strings.Contains(strings.Split(row, "|")[1], "`"+words[0]+"`")
+						strings.Contains(strings.SplitN(row, ": ", 2)[0], "`"+words[0]+"`")
 				}) {
 					t.Errorf("docs/configuration.md has no row for %q", words)
 				}
@@ -357,7 +357,13 @@ func commentsOf(t *testing.T, pattern string) map[string]string {
 	return all
 }
 
+// readConfigurationPage returns the items of the lists of fields.
 func readConfigurationPage(t *testing.T) []string {
 	text := fatal.Get(os.ReadFile("../../docs/configuration.md"))(t)
-	return slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool { return !strings.HasPrefix(line, "| `") })
+	var rows []string
+	for _, item := range strings.Split(string(text), "\n- `")[1:] {
+		item, _, _ = strings.Cut(item, "\n\n")
+		rows = append(rows, "`"+strings.Join(strings.Fields(item), " "))
+	}
+	return rows
 }

@@ -53,7 +53,7 @@ func TestEveryAlgorithm(t *testing.T) {
 			knows("internal/test/proof/answers/sequence.go", func() error { return drawn(answers.Algorithms, a) })
 			for _, page := range []struct{ path, place, text string }{
 				{"tiered/policyfile/schema.json", `(?s)"algorithm": {.*?\]`, `"` + a.String() + `"`},
-				{"docs/configuration.md", "(?m)^\\| `algorithm` .*$", "`" + a.String() + "`"},
+				{"docs/configuration.md", "(?m)^- `algorithm`: .*$", "`" + a.String() + "`"},
 				{"docs/service-reference.md", `(?m)^ *algorithm: .*$`, a.String()},
 				{"docs/choosing.md", `(?s).*`, "| `" + constant + "` |"},
 				{"CHANGELOG.md", `(?s)\*\*Algorithms\*\*.*?\n- `, a.String()},
@@ -67,7 +67,7 @@ func TestEveryAlgorithm(t *testing.T) {
 			}
 			if a.Has(lua.NamesPer) {
 				knows("docs/several-limits.md", func() error {
-					return says("docs/several-limits.md", "(?m)^\\| `Name`, `Algorithm`.*$", "`"+constant+"`")
+					return says("docs/several-limits.md", "(?s)\n- \\*\\*`Name`, `Algorithm`.*?\n\n", "`"+constant+"`")
 				})
 			}
 			rights := redistest.Rights(t, redistest.OnServer)

@@ -187,7 +187,7 @@ func tokenOfPage(t *testing.T) string {
 	return filter.GetInitialMetadata()[0].GetValue()
 }
 
-// The list of files names each manifest.
+// The page links to each manifest.
 func TestPageOfManifests(t *testing.T) {
 	all, _ := page(t, "")
 	files, err := filepath.Glob("../../kubernetes/*.yaml")
@@ -195,7 +195,7 @@ func TestPageOfManifests(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, f := range files {
-		if name := filepath.Base(f); !strings.Contains(all, "\n- ["+name+"](../contrib/rls/kubernetes/"+name+") ") {
+		if name := filepath.Base(f); !strings.Contains(all, "["+name+"](../contrib/rls/kubernetes/"+name+")") {
 			t.Errorf("the page has not %s", name)
 		}
 	}
