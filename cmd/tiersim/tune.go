@@ -247,7 +247,7 @@ func (w *wish) plan() {
 	end := at + length + scenario.Duration(margin)
 	// Of all keys as many as make the requests, and at most 50.
 	w.played = int64(min(float64(w.keys), 50, math.Ceil(w.requests/time.Duration(end).Seconds()/each)))
-	limit := scenario.Limit{Name: "api", Tokens: w.limit.Tokens, Per: scenario.Duration(w.limit.Per), Burst: w.limit.Burst}
+	limit := scenario.Limit{Name: "api", Limit: w.limit}
 	traffic := scenario.Traffic{Shape: "poisson", Keys: w.played, Cost: w.cost, MaxCost: w.maxCost}
 	traffic.Rate = each * float64(w.played)
 	w.base = scenario.Scenario{

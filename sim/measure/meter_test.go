@@ -139,7 +139,7 @@ func TestAloneAndCalls(t *testing.T) {
 // stream.play.
 func TestForgetting(t *testing.T) {
 	m := measure.New(made(func(x *scenario.Scenario) {
-		x.Limits[0] = scenario.Limit{Name: "api", Tokens: 1, Per: scenario.Duration(s), Burst: 3}
+		x.Limits[0] = scenario.Limit{Name: "api", Limit: tiered.PerSecond(1).WithBurst(3)}
 	}))
 	const keys = 12_000
 	for i := range keys {
@@ -156,7 +156,7 @@ func TestForgetting(t *testing.T) {
 	want(t, "over", r.Metrics.OverAdmission, 3)
 	want(t, "admitted", r.Metrics.Admitted, keys+5)
 
-	m = measure.New(made(func(x *scenario.Scenario) { x.Limits[0].Tokens, x.Limits[0].Burst = 0, 2 }))
+	m = measure.New(made(func(x *scenario.Scenario) { x.Limits[0].Limit = tiered.PerSecond(0).WithBurst(2) }))
 	ask(m, 1*s, 0, 0, "k", 1, 1)
 	m.Forget(1000 * time.Hour)
 	want(t, "kept without a rate", m.Keys(), 1)

@@ -22,7 +22,7 @@ const (
 func made(changes ...func(*scenario.Scenario)) *scenario.Scenario {
 	x := &scenario.Scenario{
 		Name:   "made up",
-		Limits: []scenario.Limit{{Name: "api", Tokens: 10, Per: scenario.Duration(s)}},
+		Limits: []scenario.Limit{{Name: "api", Limit: tiered.PerSecond(10)}},
 		Fleet:  scenario.Fleet{N: 2},
 		Faults: []scenario.Fault{{At: scenario.Duration(10 * s), Kind: "blackhole", For: scenario.Duration(10 * s)}},
 		Length: scenario.Duration(30 * s), WarmUp: 1,
@@ -44,7 +44,7 @@ func expecting(metric, op string, value float64, after, before time.Duration) fu
 
 // limits adds a second limit, of a token per second and bursts of two.
 func twoLimits(x *scenario.Scenario) {
-	x.Limits = append(x.Limits, scenario.Limit{Name: "users", Tokens: 1, Per: scenario.Duration(s), Burst: 2})
+	x.Limits = append(x.Limits, scenario.Limit{Name: "users", Limit: tiered.PerSecond(1).WithBurst(2)})
 }
 
 // granted and limited are what a limiter says most.
