@@ -96,6 +96,8 @@ limits:
   - {name: a, rate: 7/day}
   - {name: b, rate: 100_000/min, burst: 1_000}
   - {name: c, rate: 3/5m}
+  - {name: d, burst: 20, rate: 10/s and 1000/h burst 30}
+  - {name: e, rate: 500/day in Europe/Berlin, algorithm: fixed window}
 traffic:
   - {shape: poisson, limit: a, rate: 90/min, cancel: 0.1%}
   - {shape: poisson, limit: a, rate: 2.5/100ms, cancel: 0.3}
@@ -108,11 +110,20 @@ expect:
   - redis_calls <= 6
   - alone <= 1_000.5
   - decide_max <= 0
+start: 2026-10-25T22:00:00+02:00
 `))
+	if !s.Begin().Equal(time.Date(2026, 10, 25, 20, 0, 0, 0, time.UTC)) {
+		t.Errorf("begins at %v", s.Begin())
+	}
+	if again := mustParse(t, s.String()); !reflect.DeepEqual(again, s) {
+		t.Errorf("written as\n%s", s)
+	}
 	if !slices.Equal(s.Limits, []scenario.Limit{
 		{Name: "a", Limit: tiered.PerDay(7)},
 		{Name: "b", Limit: tiered.PerMinute(100_000).WithBurst(1000)},
 		{Name: "c", Limit: tiered.Per(3, 5*time.Minute)},
+		{Name: "d", Limit: tiered.PerSecond(10).WithBurst(20).And(tiered.PerHour(1000).WithBurst(30))},
+		{Name: "e", Limit: tiered.PerDay(500).In("Europe/Berlin"), Algorithm: "fixed window"},
 	}) {
 		t.Errorf("%+v", s.Limits)
 	}
@@ -145,7 +156,7 @@ expect: [alone <= 5, decide_max <= 5s, alone <= 5]
 	s.Name, s.Learn = "\xff", strings.Repeat("é", 301)
 	want := `name is "\xff": must be 1 to 100 printable characters
 learn is "éééééééééééééééééééééééééééééé…": must be 1 to 300 printable characters
-limits.1.rate is "1000/0s": must be a whole number per period, as in 1000/s, 100/min or 10/s and 1000/h, of 1 to 2^40 tokens per 1us to 100 years
+limits.1.rate is "1000/0s": "0s" at position 6 must be s, min, h, day, week, month, quarter, year, or a duration such as 15min, 1h30m or 30d, from 1us to 100 years in whole us
 fleet.n is "-9223372036854775808": must be 1 to 5000
 traffic.1.rate is "+Inf/s": must be a number per period, as in 1000/s, 100/min or 10/100ms
 traffic.1.keyskew is "NaN": must be a number, as in 1.1

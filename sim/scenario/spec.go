@@ -20,10 +20,11 @@ import (
 // spec says how the values of a field are written, and which there may be. The type of a value is
 // int64 (also of an int), float64, Duration, string, Part, time.Time or tiered.Limit.
 type spec struct {
-	form    string   // what a value looks like; empty if any text is one
-	span    string   // which values there may be
-	words   []string // if they are these only
-	pattern string   // of a text
+	form    string                          // what a value looks like; empty if any text is one
+	span    string                          // which values there may be
+	words   []string                        // if they are these only
+	pattern string                          // of a text
+	why     func(text string) (rule string) // which it breaks, in place of the form
 	parse   func(text string) (v any, ok bool)
 	has     func(v any) bool
 	format  func(v any) string
@@ -118,6 +119,8 @@ func (s *spec) read(text string) (v any, rule string) {
 	switch {
 	case s.words != nil && !slices.Contains(s.words, text):
 		return nil, oneOf(text, s.words)
+	case !ok && s.why != nil:
+		return nil, s.why(text)
 	case !ok:
 		return nil, "must be " + s.form
 	case !s.has(v):
@@ -128,7 +131,7 @@ func (s *spec) read(text string) (v any, rule string) {
 
 // limitText is a limit as the limiter reads it, or several.
 func limitText() spec {
-	const form = "a whole number per period, as in 1000/s, 100/min or 10/s and 1000/h, of 1 to 2^40 tokens per 1us to 100 years"
+	const form = "a whole number per period, as in 1000/s, 100/min or 10/s and 1000/h"
 	parse := func(text string) (tiered.Limit, bool) {
 		l, err := tiered.ParseLimit(text)
 		return l, err == nil
@@ -137,7 +140,17 @@ func limitText() spec {
 		again, ok := parse(l.String())
 		return ok && again == l && l != tiered.Unlimited() && l != tiered.Blocked()
 	}
-	return values(form, form, parse, has, tiered.Limit.String)
+	s := values(form, form, parse, has, tiered.Limit.String)
+	s.why = func(text string) string {
+		_, err := tiered.ParseLimit(text)
+		var rules []string
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			_, rule, _ := strings.Cut(line, fmt.Sprintf("limit %.80q: ", text))
+			rules = append(rules, rule)
+		}
+		return strings.Join(rules, "; ")
+	}
+	return s
 }
 
 func algorithms() (words []string) {
