@@ -22,7 +22,8 @@ type Options struct {
 
 	// Policies are yours: each is run in place of that of the limit with its name; a single one
 	// also in place of that of the only limit, under the limit's name. One that would replace
-	// nothing is an error. The limit of the report is that of the policy.
+	// nothing is an error. The limit of the report is that of the policy. PerKey is also asked before
+	// each request, for what the ideal limiter would do.
 	Policies []tiered.Policy
 
 	// AtOnce, if not nil, is yours: it is run in place of that of the scenario, which must have

@@ -190,7 +190,7 @@ func TestStatus(t *testing.T) {
 		{[]string{"run", path, "--policies", beside}, passed, "", ""},
 		{[]string{"run", path, "--policies", beside, "--policy", "in-flight"}, notRunnable, "", `policy "in-flight": must be nil, because the scenario has no at_once`},
 		{[]string{"run", flight, "--policies", beside, "--policy", "api"}, passed, "limit  api: 5/s\nplaces 5 of each key, fail-closed\n", ""},
-		{[]string{"run", flight, "--policies", places}, passed, "limit  api: 50/s\nplaces 5 of each key\n", ""},
+		{[]string{"run", flight, "--policies", places}, passed, "limit  api: 50/s burst 50\nplaces 5 of each key\n", ""},
 		{[]string{"run", flight, "--policies", twoPlaces}, notRunnable, "", `has policies ["in-flight" "exports"] under at_once: name one of them by --policy`},
 		{
 			[]string{"run", flight, "--policies", twoPlaces, "--policy", "exports"},

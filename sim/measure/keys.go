@@ -17,7 +17,7 @@ type keys struct {
 	windows int
 	all     map[string]*key
 	sweepAt int     // number of keys at which the next sweep comes
-	common  *limits // of all keys; nil if each may have its own
+	common  *limits // of keys without a limit of their own; nil if the windows of each are others
 }
 
 // key is what is kept of one.
@@ -44,35 +44,32 @@ func newKeys(p *tiered.Policy, begin time.Time, limit, windows int) *keys {
 	k := &keys{
 		limit: limit, policy: p, begin: begin, windows: windows, all: make(map[string]*key), sweepAt: sweepLeast,
 	}
-	if p.PerKey == nil && !lua.Algorithm(p.Algorithm).Has(lua.Phased) {
+	if !lua.Algorithm(p.Algorithm).Has(lua.Phased) {
 		k.common = limitsOf(p, p.Limit, "", begin)
 	}
 	return k
 }
 
 // limitsOf returns the limits of a key.
-func (k *keys) limitsOf(name string) *limits {
-	if k.common != nil {
+func (k *keys) limitsOf(name string, own tiered.Limit) *limits {
+	switch {
+	case own != (tiered.Limit{}):
+		return limitsOf(k.policy, own, name, k.begin)
+	case k.common != nil:
 		return k.common
 	}
-	l := k.policy.Limit
-	if k.policy.PerKey != nil {
-		if own := k.policy.PerKey(name); own != (tiered.Limit{}) {
-			l = own
-		}
-	}
-	return limitsOf(k.policy, l, name, k.begin)
+	return limitsOf(k.policy, k.policy.Limit, name, k.begin)
 }
 
-// of returns the key of a name.
-func (k *keys) of(name string, now time.Duration) *key {
+// of returns the key of a name, which may have a limit of its own.
+func (k *keys) of(name string, own tiered.Limit, now time.Duration) *key {
 	if e := k.all[name]; e != nil {
 		return e
 	}
 	if len(k.all) >= k.sweepAt {
 		k.forget(now)
 	}
-	limits := k.limitsOf(name)
+	limits := k.limitsOf(name, own)
 	e := &key{
 		limits: limits, takers: limits.takers(), tracks: make([]*track, k.windows),
 		id: stable.Mix(stable.Hash(name) + uint64(k.limit)),

@@ -79,12 +79,12 @@ type Request struct {
 }
 
 // Asked records a request to a process, of at least one token. limit is the index in
-// Scenario.Limits.
-func (m *Meter) Asked(at time.Duration, process, limit int, key string, cost int64) Request {
+// Scenario.Limits. own is the limit of the key, if it has one of its own.
+func (m *Meter) Asked(at time.Duration, process, limit int, key string, cost int64, own tiered.Limit) Request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ks := m.keys[limit]
-	k := ks.of(key, at)
+	k := ks.of(key, own, at)
 	k.underWay++
 	if m.oneKey {
 		m.line(k, at)

@@ -85,7 +85,7 @@ func (st stream) play(m *measure.Meter, allows func(i int, r request) bool) {
 			d = granted
 		}
 		m.Forget(r.at) // a key that is at rest is as if it were new
-		m.Decided(r.at, m.Asked(r.at, r.process, r.limit, r.key, r.cost), d)
+		m.Decided(r.at, m.Asked(r.at, r.process, r.limit, r.key, r.cost, common), d)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestHowLong(t *testing.T) {
 		m := measure.New(made())
 		for i, d := range times { // in all phases
 			at := time.Duration(i)*100*ms + 1
-			m.Decided(at+time.Duration(d), m.Asked(at, 0, 0, name(i), 1), granted)
+			m.Decided(at+time.Duration(d), m.Asked(at, 0, 0, name(i), 1, common), granted)
 		}
 		slices.Sort(times)
 		r := m.Report()
@@ -219,7 +219,7 @@ func TestHowLong(t *testing.T) {
 	})
 	m := measure.New(made())
 	near(t, "of none", m.Report().Metrics.DecideP99, -1)
-	m.Decided(200*time.Hour+1, m.Asked(1, 0, 0, "k", 1), granted)
+	m.Decided(200*time.Hour+1, m.Asked(1, 0, 0, "k", 1, common), granted)
 	r := m.Report()
 	if p := r.Metrics.DecideP99 * 1e9; p < 1<<41/100*99 || r.Metrics.DecideMax != (200*time.Hour).Seconds() {
 		t.Errorf("longer than the longest: %v, %v", p, r.Metrics.DecideMax)

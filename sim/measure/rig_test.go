@@ -54,6 +54,9 @@ var (
 	limited = tiered.Decision{Reason: tiered.Limited, Tier: tiered.Local}
 )
 
+// common is the limit of a key that has none of its own.
+var common tiered.Limit
+
 // ask makes n requests of one token for a key at an instant, the first of which are admitted at
 // once.
 func ask(m *measure.Meter, at time.Duration, process, limit int, key string, n, admitted int) {
@@ -62,7 +65,7 @@ func ask(m *measure.Meter, at time.Duration, process, limit int, key string, n, 
 		if i < admitted {
 			d = granted
 		}
-		m.Decided(at, m.Asked(at, process, limit, key, 1), d)
+		m.Decided(at, m.Asked(at, process, limit, key, 1, common), d)
 	}
 }
 

@@ -42,7 +42,7 @@ func rehearsed() *measure.Report {
 		case 25 * s:
 			tell(m, "25s 1 begin")
 		}
-		r := m.Asked(at, i%2, 0, "\x1b]0;key\a", 1)
+		r := m.Asked(at, i%2, 0, "\x1b]0;key\a", 1, common)
 		switch outage := at >= 10*s+200*ms && at < 20*s+600*ms; {
 		case outage:
 			opened++
