@@ -36,10 +36,11 @@ func ran(t *testing.T, text string, p tiered.Policy, ideal, some int64) *measure
 func line(t *testing.T, r *measure.Report, from, to time.Duration, least, most float64) {
 	t.Helper()
 	step := time.Duration(r.Series.StepS * float64(time.Second))
-	for i := from / step; i < to/step; i++ {
-		if int(i) >= len(r.Series.Limit) || r.Series.Limit[i] < least || r.Series.Limit[i] > most {
-			t.Fatalf("%v: at %v the limit is %v, want %v to %v", r.Scenario.Limits[0].String(), i*step,
-				r.Series.Limit[min(int(i), len(r.Series.Limit)-1):], least, most)
+	for at := from; at < to; at += step {
+		i := int(at / step)
+		if i >= len(r.Series.Limit) || r.Series.Limit[i] < least || r.Series.Limit[i] > most {
+			t.Fatalf("%v: at %v the limit is %v, want %v to %v", r.Scenario.Limits[0].String(), at,
+				r.Series.Limit[min(i, len(r.Series.Limit)):], least, most)
 		}
 	}
 }

@@ -97,6 +97,9 @@ func (e *key) use(at time.Duration, tokens int64) {
 // take asks the ideal limiter: each limit must have the tokens.
 func (e *key) take(at time.Duration, tokens int64) bool {
 	e.use(at, tokens)
+	if len(e.takers) == 1 {
+		return e.takers[0].Take(int64(at), tokens)
+	}
 	for _, t := range e.takers {
 		if !t.Has(int64(at), tokens) {
 			return false
