@@ -37,10 +37,12 @@ func line(t *testing.T, r *measure.Report, from, to time.Duration, least, most f
 	t.Helper()
 	step := time.Duration(r.Series.StepS * float64(time.Second))
 	for at := from; at < to; at += step {
-		i := int(at / step)
-		if i >= len(r.Series.Limit) || r.Series.Limit[i] < least || r.Series.Limit[i] > most {
-			t.Fatalf("%v: at %v the limit is %v, want %v to %v", r.Scenario.Limits[0].String(), at,
-				r.Series.Limit[min(i, len(r.Series.Limit)):], least, most)
+		is := -1.0 // not there
+		if i := int(at / step); i < len(r.Series.Limit) {
+			is = r.Series.Limit[i]
+		}
+		if is < least || is > most {
+			t.Fatalf("%v: at %v the limit is %v, want %v to %v", &r.Scenario.Limits[0], at, is, least, most)
 		}
 	}
 }
