@@ -17,3 +17,10 @@ func Hash(salt uint64, id ID) uint64 {
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	return h ^ h>>31
 }
+
+// Phase returns where the fixed windows of a key begin that have a length of their own, in µs as
+// the length. It is the same in every process.
+func Phase(key string, period int64) int64 {
+	const basis = 0xcbf29ce484222325 // of FNV
+	return int64(Hash(basis, ID{Key: key}) % uint64(period))
+}

@@ -8,6 +8,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // BenchmarkRun is how long a run takes by the size of the fleet: make hunt HUNT=speed. A run of
@@ -19,7 +20,7 @@ func BenchmarkRun(b *testing.B) {
 	}{{50, time.Minute}, {2000, time.Minute}, {100, time.Hour}} {
 		b.Run(fmt.Sprintf("%d processes for %v", size.processes, size.length), func(b *testing.B) {
 			s := &scenario.Scenario{
-				Name: "speed", Limits: []scenario.Limit{{Name: "api", Tokens: 1000, Per: scenario.Duration(time.Second)}},
+				Name: "speed", Limits: []scenario.Limit{{Name: "api", Limit: tiered.PerSecond(1000)}},
 				Fleet:   scenario.Fleet{N: size.processes},
 				Traffic: []scenario.Traffic{{Shape: "poisson", Rate: 1500}}, Length: scenario.Duration(size.length),
 			}

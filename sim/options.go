@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -23,7 +22,8 @@ type Options struct {
 
 	// Policies are yours: each is run in place of that of the limit with its name; a single one
 	// also in place of that of the only limit, under the limit's name. One that would replace
-	// nothing is an error. The limit of the report is that of the policy.
+	// nothing is an error. The limit of the report is that of the policy. PerKey is also asked before
+	// each request, for what the ideal limiter would do.
 	Policies []tiered.Policy
 
 	// AtOnce, if not nil, is yours: it is run in place of that of the scenario, which must have
@@ -79,9 +79,10 @@ func prepare(s *scenario.Scenario, o *Options) (*plan, error) {
 		if !ok {
 			policy = policyOf(f, l)
 		}
-		limit := policy.Limit
-		per := cmp.Or(limit.Per, limit.Calendar.Longest())
-		l.Tokens, l.Per, l.Burst = limit.Tokens, scenario.Duration(per), limit.Burst
+		l.Limit, l.Algorithm = policy.Limit, ""
+		if policy.Algorithm != tiered.TokenBucket {
+			l.Algorithm = policy.Algorithm.String()
+		}
 		p.policies, err = append(p.policies, policy), errors.Join(err, policy.Validate())
 	}
 	return p, err
@@ -153,11 +154,10 @@ func (o *Options) policiesByName(limits []scenario.Limit) (map[string]tiered.Pol
 
 // policyOf returns the policy of a limit as the scenario has it.
 func policyOf(f *scenario.Fleet, l *scenario.Limit) tiered.Policy {
-	return tiered.Policy{
-		Name: l.Name, Limit: tiered.Limit{Tokens: l.Tokens, Per: time.Duration(l.Per), Burst: l.Burst},
-		FailMode: failModes[f.Mode], Standing: defaults.Parts[f.Standing],
-		Lease: tiered.Lease{Size: f.Size, Period: time.Duration(f.Period)},
-	}
+	p := l.Policy()
+	p.FailMode, p.Standing = failModes[f.Mode], defaults.Parts[f.Standing]
+	p.Lease = tiered.Lease{Size: f.Size, Period: time.Duration(f.Period)}
+	return p
 }
 
 // limitOf returns the index of a limit by its name. Without a name it is the only limit.

@@ -55,8 +55,8 @@ func TestOwnPolicy(t *testing.T) {
 	if rate := mean(r, r.Series.Admitted, 2, 12); rate < 45 || rate > 55 || r.Metrics.OverAdmission > 0.1 {
 		t.Errorf("%.1f tokens per second were admitted, %g too many at a time", rate, r.Metrics.OverAdmission)
 	}
-	if l := r.Scenario.Limits[0]; l.Tokens != 50 || l.Burst != 10 || s.Limits[0].Tokens != 200 {
-		t.Errorf("the report is of %+v, and the scenario has %+v now", l, s.Limits[0])
+	if l := r.Scenario.Limits[0]; l.String() != "50/s burst 10" || s.Limits[0].Limit.Tokens != 200 {
+		t.Errorf("the report is of %v, and the scenario has %v now", &l, &s.Limits[0])
 	}
 	if calls := perToken(r); calls < 0.99 {
 		t.Errorf("%.2f calls per token: leases in a run without", calls)

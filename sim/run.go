@@ -59,9 +59,10 @@ func (p *plan) run() (report *measure.Report, err error) {
 	return report, err
 }
 
-// newRun returns a run that begins now. It must be called in a bubble.
+// newRun returns a run that begins now, when its scenario does. It must be called in a bubble.
 func (p *plan) newRun() *run {
-	r := &run{plan: p, base: time.Now(), meter: measure.New(p.scenario)}
+	time.Sleep(time.Until(p.scenario.Begin()))
+	r := &run{plan: p, base: time.Now(), meter: measure.New(p.scenario, p.policies...)}
 	r.server = newServer(func() { r.meter.Happened(r.at(), "script_sent") })
 	r.network = newNetwork(r.server, r.base, p.scenario.Net, p.maxProcesses())
 	r.fleet = &fleet{run: r}

@@ -173,7 +173,7 @@ func TestPolicies(t *testing.T) {
 		}
 	}
 	r, err := sim.Run(two, &sim.Options{Policies: []tiered.Policy{{Name: "users", Limit: tiered.PerSecond(7)}}})
-	if err != nil || r.Scenario.Limits[1].Tokens != 7 || r.Scenario.Limits[0].Tokens != 50 {
+	if err != nil || r.Scenario.Limits[1].Limit.Tokens != 7 || r.Scenario.Limits[0].Limit.Tokens != 50 {
 		t.Errorf("%v", err)
 	}
 }

@@ -286,7 +286,11 @@ func (r *run) enter(p *process, q request) (*atonce.Place, tiered.Decision) {
 
 // decided makes a request of its limit.
 func (r *run) decided(p *process, q request) (d tiered.Decision, heard bool) {
-	asked := r.meter.Asked(r.at(), p.number, q.limit, q.key, q.cost)
+	var own tiered.Limit
+	if perKey := r.policies[q.limit].PerKey; perKey != nil {
+		own = perKey(q.key)
+	}
+	asked := r.meter.Asked(r.at(), p.number, q.limit, q.key, q.cost, own)
 	d = p.decide(q.limit, q.key, q.cost, q.leave)
 	if p.dead.Load() {
 		return d, false // the connection of the caller broke

@@ -4,15 +4,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
@@ -62,12 +62,12 @@ what each costs, and which one to take. If none keeps what you accept, the exit 
 		return err
 	}
 	f := c.Flags()
-	f.String("rate", "", "the limit of each key, as in 1000/s, 100/min; must be there without --policies")
+	f.String("rate", "", "the limit of each key, as in 1000/s or 10/s and 1000/h; must be there without --policies")
 	f.StringVar(&policies, "policies", "", "FILE: tune each policy of this file, all in one run")
-	f.Int64Var(&w.limit.Burst, "burst", 0, "its burst, tokens; 0 is as many as the rate has")
+	f.Int64Var(&w.burst, "burst", 0, "its burst, tokens; 0 is as many as the rate has")
 	f.IntVar(&w.processes, "processes", 12, "that share the limit")
 	f.DurationVar(&w.rtt, "rtt", 400*time.Microsecond, "to Redis and back")
-	f.Float64Var(&w.demand, "demand", 1.5, "of each key, in times its limit")
+	f.Float64Var(&w.demand, "demand", 1.5, "of each key, in times its limit, and the lowest of several")
 	f.Int64Var(&w.keys, "keys", 1, "that are asked for at one time")
 	f.Int64Var(&w.cost, "cost", 1, "tokens per request")
 	f.Int64Var(&w.maxCost, "max-cost", 0, "costs are uniform from --cost to this; 0 is --cost")
@@ -84,8 +84,8 @@ what each costs, and which one to take. If none keeps what you accept, the exit 
 
 // wish is what a user knows of a service and accepts of it, and what follows from that.
 type wish struct {
-	name          string       // of the policy
-	limit         tiered.Limit // of each key
+	policy        scenario.Limit // what is tuned
+	burst         int64          // of each key
 	processes     int
 	keys          int64   // that are asked for at one time
 	demand        float64 // of each key, in times its limit
@@ -97,6 +97,7 @@ type wish struct {
 	requests      float64    // to be simulated in a run, if there are so many
 
 	noShares error             // why standing shares are not tried
+	fresh    bool              // keys have not used up what they begin with when they are measured
 	played   int64             // keys that are simulated: they do not change each other, so that some tell of all
 	base     scenario.Scenario // that each setting is played in
 	faults   [len(troubles)][]scenario.Fault
@@ -147,20 +148,27 @@ func (w *wish) read(c *cobra.Command, policies string) (wishes []*wish, others [
 		return w.readPolicies(policies)
 	}
 	limit, err := tiered.ParseLimit(c.Flag("rate").Value.String())
-	limit.Burst = cmp.Or(w.limit.Burst, limit.Burst, limit.Tokens)
-	must(err == nil && limit.Calendar.IsZero(), "rate", "tokens per period, as in 1000/s, 100/min or 5/h")
+	if err == nil {
+		err = tiered.Policy{Name: "api", Limit: limit}.Validate()
+	}
+	must(err == nil, "rate", "tokens per period, as in 1000/s, 100/min or 10/s and 1000/h")
+	limit.Burst = cmp.Or(w.burst, limit.Burst)
 	must(err != nil || tiered.Policy{Name: "api", Limit: limit}.Validate() == nil, "burst", "1 to 2^40 tokens")
 	if err == nil && len(all) == 0 {
-		w.name, w.requests = "api", mostRequests
-		if flag, rule := w.of(limit); flag != "" {
+		w.requests = mostRequests
+		if flag, rule := w.of(scenario.Limit{Name: "api", Limit: limit}); flag != "" {
 			must(false, flag, rule)
 		}
 	}
 	return []*wish{w}, nil, errors.Join(all...)
 }
 
-// mostRequests are enough to tell, and the answer comes in seconds.
-const mostRequests = 5000
+// mostRequests are enough to tell, and the answer comes in seconds. Less than leastRequests tell
+// nothing.
+const (
+	mostRequests  = 5000
+	leastRequests = 100
+)
 
 // readPolicies returns a wish for each policy of a file that can be tuned, and says why others
 // cannot. They share the requests, so that the answer takes no longer.
@@ -172,15 +180,13 @@ func (w *wish) readPolicies(path string) (wishes []*wish, others []string, err e
 	var why error
 	for _, p := range file.Policies {
 		one := *w
-		one.name, one.requests = p.Name, max(mostRequests/5, mostRequests/float64(len(file.Policies)))
+		one.requests = max(mostRequests/5, mostRequests/float64(len(file.Policies)))
 		flag, rule := "", ""
 		switch {
 		case p.Limit == tiered.Unlimited() || p.Limit == tiered.Blocked():
 			rule = fmt.Sprint("it is ", p.Limit)
-		case p.Algorithm != tiered.TokenBucket || len(p.Limit.Each()) > 1:
-			rule = "it is no token bucket with one limit"
 		default:
-			flag, rule = one.of(p.Limit)
+			flag, rule = one.of(scenario.Limit{Name: p.Name, Limit: p.Limit, Algorithm: p.Algorithm.String()})
 		}
 		switch {
 		case flag != "":
@@ -202,56 +208,75 @@ func (w *wish) readPolicies(path string) (wishes []*wish, others []string, err e
 	return wishes, others, nil
 }
 
-// of makes it a wish for a limit, or says which flag must be another one.
-func (w *wish) of(limit tiered.Limit) (flag, rule string) {
-	limit.Burst = cmp.Or(limit.Burst, limit.Tokens)
+// of makes it a wish for a policy, or says which flag must be another one.
+func (w *wish) of(policy scenario.Limit) (flag, rule string) {
+	w.policy, w.burst = policy, policy.Most()
 	switch {
-	case w.cost > limit.Burst:
+	case w.cost > w.burst:
 		return "cost", "1 to the burst"
-	case w.maxCost > limit.Burst:
+	case w.maxCost > w.burst:
 		return "max-cost", "the cost to the burst"
 	}
-	if w.limit = limit; w.parts[0] {
-		w.most[0] *= float64(limit.Burst) / 100
+	if w.parts[0] {
+		w.most[0] *= float64(w.burst) / 100
 	}
 	w.plan()
 	requests := func(d scenario.Duration) float64 { return w.base.Traffic[0].Rate * time.Duration(d).Seconds() }
 	switch {
 	case requests(w.base.Length) > 60_000:
 		return "rate", "low enough for 60000 requests in a run: --cost makes them fewer"
-	case requests(w.base.Length-w.base.WarmUp) < 100:
+	case requests(w.base.Length-w.base.WarmUp) < leastRequests:
 		return "demand", "high enough for 100 requests: --keys and --outage help"
 	}
 	return "", ""
 }
 
+// longestWarmUp is so many seconds, beside what the margins and shares take.
+const longestWarmUp = 300
+
+// with is the policy with a setting.
+func (w *wish) with(f scenario.Fleet) tiered.Policy {
+	p := w.policy.Policy()
+	p.Standing, p.Lease = defaults.Parts[f.Standing], tiered.Lease{Size: f.Size, Period: time.Duration(f.Period)}
+	return p
+}
+
+// leases reports whether there are leases of the policy, whatever the setting.
+func (w *wish) leases() bool { return lua.Algorithm(w.policy.Policy().Algorithm).Has(lua.Leased) }
+
 // plan fills in what follows from the rest.
 func (w *wish) plan() {
-	perSecond := float64(w.limit.Tokens) / w.limit.Per.Seconds()
+	perSecond, burst := math.Inf(1), 0.0 // of the lowest limit
+	for _, l := range w.policy.Limit.Each() {
+		if rate := float64(l.Tokens) / cmp.Or(l.Per, l.Calendar.Longest()).Seconds(); rate < perSecond {
+			perSecond, burst = rate, float64(cmp.Or(l.Burst, l.Tokens))
+		}
+	}
 	each := w.demand * perSecond * 2 / float64(w.cost+w.maxCost)
 	margin := min(max(w.outage/2, 4*time.Second), 15*time.Second) // before and after a fault
 	// Before it is measured, keys beyond their limit have no burst left, and the fallbacks of
 	// others are full.
-	settles := float64(w.limit.Burst) / perSecond
+	settles := burst / perSecond
 	if w.demand > 1 {
 		settles /= w.demand - 1
 	}
-	warm := margin + time.Duration(math.Ceil(min(settles, 300)))*time.Second
+	w.fresh = w.demand > 1 && settles > longestWarmUp
+	warm := margin + time.Duration(math.Ceil(min(settles, longestWarmUp)))*time.Second
 	if w.noShares = errors.New("they are for keys that are asked for less than their limit"); w.demand < 1 {
-		w.noShares = tiered.Policy{Name: "api", Limit: w.limit, Standing: 1. / 8}.Validate()
+		w.noShares = w.with(scenario.Fleet{Standing: "1/8"}).Validate()
 	}
 	if w.noShares == nil {
 		warm += 65 * time.Second // then shares begin
 	}
 	at, length := scenario.Duration(warm+margin), scenario.Duration(w.outage)
 	end := at + length + scenario.Duration(margin)
-	// Of all keys as many as make the requests, and at most 50.
-	w.played = int64(min(float64(w.keys), 50, math.Ceil(w.requests/time.Duration(end).Seconds()/each)))
-	limit := scenario.Limit{Name: "api", Tokens: w.limit.Tokens, Per: scenario.Duration(w.limit.Per), Burst: w.limit.Burst}
+	// Of all keys as many as make the requests, and enough of those that are measured; and at most 50.
+	most := max(w.requests/time.Duration(end).Seconds(), 1.01*leastRequests/(time.Duration(end)-warm).Seconds())
+	w.played = int64(min(float64(w.keys), 50, math.Ceil(most/each)))
 	traffic := scenario.Traffic{Shape: "poisson", Keys: w.played, Cost: w.cost, MaxCost: w.maxCost}
 	traffic.Rate = each * float64(w.played)
 	w.base = scenario.Scenario{
-		Name: "tune", Limits: []scenario.Limit{limit}, Traffic: []scenario.Traffic{traffic},
+		Name: "tune", Limits: []scenario.Limit{w.policy}, Traffic: []scenario.Traffic{traffic},
 		Net: scenario.Net{RTT: scenario.Duration(w.rtt)}, WarmUp: scenario.Duration(warm), Length: end,
 	}
 	every := scenario.Duration(max(w.outage/2/time.Duration(w.processes), time.Millisecond).Round(time.Millisecond))
@@ -303,7 +328,7 @@ type result struct {
 // scenarios are all settings in all troubles. They begin the results.
 func (w *wish) scenarios() (all []*scenario.Scenario) {
 	for _, s := range settings {
-		if s.fleet.Standing != "" && w.noShares != nil {
+		if s.fleet.Standing != "" && w.noShares != nil || !w.leases() && s.fleet.Size >= 0 && s.fleet.Mode != "open" {
 			continue
 		}
 		w.results = append(w.results, result{code: s.code, fleet: s.fleet})
@@ -341,8 +366,8 @@ const rule = "To take (*): of those that miss nothing (fail-open only if no othe
 // or else the nearest, and reports whether that keeps all.
 func (w *wish) choose() bool {
 	least, excess := math.Inf(1), math.Inf(1)
-	parts := [3]float64{float64(w.limit.Burst), 100, w.most[2]} // an excess is a part of these
-	var some []int                                              // that miss nothing
+	parts := [3]float64{float64(w.burst), 100, w.most[2]} // an excess is a part of these
+	var some []int                                        // that miss nothing
 	for i := range w.results {
 		r, sum := &w.results[i], 0.0
 		for j, v := range r.figures {
@@ -365,113 +390,4 @@ func (w *wish) choose() bool {
 		}
 	}
 	return w.kept
-}
-
-// answer says what was asked, has a table of the settings, and says which one to take and why.
-func (w *wish) answer() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d processes; keys: %d (%d simulated); limit of each: %v; demand: %v times the limit; faults of %v.\n",
-		w.processes, w.keys, w.played, w.limit, w.demand, w.outage)
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	head, last := "\n\tFailMode\tProcesses", "\taccepted\t"
-	for i, x := range figures {
-		most := strconv.FormatFloat(w.most[i], 'f', -1, 64) + x.unit
-		head, last = head+"\t"+x.heading, last+"\t"+strings.Replace(most, "+Inf/s", "any", 1)
-	}
-	fmt.Fprintln(t, head+"\tcalls per request\tmissed")
-	for i := range w.results {
-		w.row(t, map[bool]string{true: "*"}[i == w.take], &w.results[i])
-	}
-	fmt.Fprint(t, last)
-	_ = t.Flush()
-	fmt.Fprintf(&b, "\n\nThe worst fault is in brackets; calls per request are without a fault.\n%s\n", rule)
-	if w.noShares != nil {
-		fmt.Fprintf(&b, "Standing shares were not tried: %v.\n", w.noShares)
-	}
-	fmt.Fprintf(&b, "\npolicy := tiered.Policy{FailMode: tiered.%s}\n", w.results[w.take].code)
-	fmt.Fprintf(&b, "options := &tiered.Options{Processes: %d}\n\n%s", w.results[w.take].fleet.Processes*w.processes, w.verdict())
-	return b.String()
-}
-
-// row writes a line of the table.
-func (w *wish) row(t io.Writer, first string, r *result) {
-	fmt.Fprintf(t, "%s\t%s\t%d", first, r.code, r.fleet.Processes*w.processes)
-	for j, v := range r.figures {
-		fmt.Fprint(t, "\t", strconv.FormatFloat(v, 'f', -1, 64), figures[j].unit)
-		if v > 0 {
-			fmt.Fprintf(t, " (%s)", r.in[j])
-		}
-	}
-	fmt.Fprintf(t, "\t%.4g\t%s\n", r.perRequest, cmp.Or(strings.Join(r.missed, ", "), "nothing"))
-}
-
-// answerAll says what to take for each of several policies.
-func answerAll(wishes []*wish, others []string) string {
-	var b strings.Builder
-	w := wishes[0]
-	fmt.Fprintf(&b, "%d processes; keys of each policy: %d; demand: %v times the limit; faults of %v.\n\n",
-		w.processes, w.keys, w.demand, w.outage)
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "policy\tFailMode to take\tProcesses\tover the limit\tshort of it\tcalls/s\tcalls per request\tmissed")
-	for _, w := range wishes {
-		w.row(t, w.name, &w.results[w.take])
-	}
-	_ = t.Flush()
-	fmt.Fprintln(&b, "\nThe worst fault is in brackets; calls per request are without a fault. Processes is an option of the Group:"+
-		"\nset it if one policy takes it.")
-	for _, other := range others {
-		fmt.Fprintln(&b, "not tuned:", other)
-	}
-	fmt.Fprintln(&b)
-	for _, w := range wishes {
-		fmt.Fprint(&b, w.name, ": ", w.verdict())
-	}
-	return b.String()
-}
-
-// verdict says in words what the setting to take brings.
-func (w *wish) verdict() string {
-	r := &w.results[w.take]
-	words := []string{"fail-" + cmp.Or(r.fleet.Mode, "local")}
-	switch {
-	case r.fleet.Size < 0:
-		words = append(words, "no leases")
-	case r.fleet.Period > 0:
-		words = append(words, "leases of "+r.fleet.Period.String())
-	default:
-		words = append(words, "leases that follow demand")
-	}
-	if r.fleet.Standing != "" {
-		words = append(words, "standing shares")
-	}
-	if r.fleet.Processes > 0 {
-		words = append(words, fmt.Sprintf("Processes: %d", w.processes))
-	}
-	var b strings.Builder
-	if !w.kept {
-		fmt.Fprintf(&b, "NO SETTING KEEPS ALL. The nearest misses %s: ", strings.Join(r.missed, " and "))
-	} else {
-		b.WriteString("Take ")
-	}
-	worst := func(j int) string {
-		if r.in[j] == "" {
-			return ""
-		}
-		return " (" + r.in[j] + ")"
-	}
-	fmt.Fprintf(&b, "%s.\n  %.2f calls of Redis per request, where a limiter without leases has 1.\n"+
-		"  At worst %.0f tokens over the limit of a key%s, and %.0f %% short of it%s.\n  ",
-		strings.Join(words, ", "), r.perRequest, r.figures[0], worst(0), r.figures[1], worst(1))
-	closed := r.fleet.Mode == "closed"
-	switch few := r.perRequest < 0.8; {
-	case few && !closed:
-		b.WriteString("You gain calls, and an outage of Redis is none of yours.\n")
-	case few:
-		b.WriteString("You gain calls. In an outage of Redis all is refused.\n")
-	case !closed:
-		b.WriteString("You gain no calls, but an outage of Redis is none of yours.\n")
-	default:
-		b.WriteString("You gain no calls, and in an outage of Redis all is refused.\n")
-	}
-	return b.String()
 }

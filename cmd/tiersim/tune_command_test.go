@@ -22,8 +22,9 @@ func TestTuneAnswer(t *testing.T) {
 	if again, _, _ := run(t, append(quick, "--over", "0", "--shortfall", "90%")...); again != out {
 		t.Errorf("not the same again:\n%s", again)
 	}
-	out, problems, status = run(t, append(quick, "--over", "1000", "--calls", "0.5/s")...)
-	if status != broken || !strings.Contains(out, "NO SETTING KEEPS ALL") || strings.Count(out, "\n*") != 1 ||
+	both := append([]string{"tune", "--rate", "20/s and 1300/min burst 30"}, quick[3:]...)
+	out, problems, status = run(t, append(both, "--over", "1000", "--calls", "0.5/s")...)
+	if status != broken || !strings.Contains(out, "limit of each: 20/s and 1300/min burst 30; ") || !strings.Contains(out, "NO SETTING KEEPS ALL") || strings.Count(out, "\n*") != 1 ||
 		len(regexp.MustCompile(`(?m)^[* ] +Fail[A-Z]`).FindAllString(out, -1)) != 10 ||
 		!regexp.MustCompile(`(?m)^\* .* calls/s$`).MatchString(out) ||
 		!regexp.MustCompile(`(?m)^ +accepted +1000 +20% +0.5/s$`).MatchString(out) {
@@ -53,14 +54,17 @@ func TestTunePolicies(t *testing.T) {
 policies:
   - {name: users, limit: 20/s}
   - {name: strict, limit: 30/s burst 10, fail_mode: closed}
+  - {name: both, limit: 20/s and 600/min burst 60}
+  - {name: log, limit: 10/s, algorithm: sliding log}
   - {name: month, limit: 100/month in UTC, algorithm: fixed window}
   - {name: free, limit: unlimited}
   - {name: huge, limit: 1000000/s}
 at_once: [{name: in-flight, places: 5}]
 `)
-	out, problems, status := run(t, strings.Fields("tune --processes 3 --outage 3s --over 1000 --shortfall 90% --policies "+policies)...)
+	out, problems, status := run(t, strings.Fields("tune --processes 3 --outage 3s --keys 25 --over 1000 --shortfall 90% --policies "+policies)...)
 	for _, want := range []string{
-		`(?m)^users +Fail\w+.* nothing$`, `(?m)^strict +Fail\w+.* nothing$`, "(?m)^not tuned: month: it is no token bucket",
+		`(?m)^users +Fail\w+.* nothing$`, `(?m)^strict +Fail\w+.* nothing$`, "(?m)^not tuned: month: --demand must be high enough for 100 requests",
+		`(?m)^both +Fail\w+.* nothing$`, `(?m)^log +Fail\w+, Lease: tiered.Lease{Size: tiered.NoLease} .* nothing$`,
 		"(?m)^not tuned: free: it is unlimited$", "(?m)^not tuned: in-flight: it has no rate$", "(?m)^not tuned: huge: --rate must be low enough for 60000 requests",
 		`(?m)^users: Take fail-local, .*\n  0\.\d\d calls of Redis per request, .*\n  At worst \d+ tokens over .*\n  You gain (no calls, but|calls, and) an outage`,
 		`(?m)^strict: Take fail-`,
@@ -72,9 +76,9 @@ at_once: [{name: in-flight, places: 5}]
 	if status != passed {
 		t.Errorf("status %d", status)
 	}
-	windows := file(t, "w.yaml", "version: 1\npolicies: [{name: w, limit: 5/s, algorithm: sliding log}]\n")
+	windows := file(t, "w.yaml", "version: 1\npolicies: [{name: w, limit: unlimited}]\n")
 	for args, want := range map[string]string{
-		"--policies " + windows:                  `w.yaml has no policy that can be tuned: policy "w": it is no token bucket with one limit`,
+		"--policies " + windows:                  `w.yaml has no policy that can be tuned: policy "w": it is unlimited`,
 		"--policies " + policies + " --rate 5/s": "[policies rate] were all set",
 		"--burst 5":                              "at least one of the flags in the group [rate policies] is required",
 		"--policies none.yaml":                   "none.yaml: no such file",
@@ -89,6 +93,7 @@ at_once: [{name: in-flight, places: 5}]
 func TestTuneErrors(t *testing.T) {
 	for args, want := range map[string]string{
 		"--rate 5":                          `--rate is "5": must be tokens per period`,
+		"--rate 5/month":                    `--rate is "5/month": must be tokens per period`,
 		"--rate 5/s --burst -1":             `--burst is "-1": must be 1 to 2^40 tokens`,
 		"--rate 5/s --over x":               `--over is "x": must be tokens, or per cent of the burst`,
 		"--rate 5/s --over -1":              `--over is "-1"`,

@@ -13,7 +13,6 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // A figure is compared as it is printed. A newcomer once read "at most 75, measured 75.75" beside a
@@ -46,7 +45,7 @@ func TestTuneRule(t *testing.T) {
 		{"the nearest", []result{of("local", 300, 0, 0, 0), of("closed", 0, 11, 0, 1), of("open", 900, 0, 0, 0)}, 1, false},
 		{"the nearest by calls", []result{of("local", 0, 21, 0, 0), of("local", 0, 0, 100, 0)}, 0, false},
 	} {
-		w := wish{limit: tiered.Limit{Burst: 100}, most: [3]float64{100, 10, 50}, results: c.all}
+		w := wish{burst: 100, most: [3]float64{100, 10, 50}, results: c.all}
 		if kept := w.choose(); w.take != c.take || kept != c.kept {
 			t.Errorf("%s: takes %d, kept %v", c.name, w.take, kept)
 		}
@@ -99,12 +98,16 @@ func TestTuneVerdict(t *testing.T) {
 		"open":   {1, 0, "You gain no calls, but an outage of Redis is none of yours."},
 		"closed": {0.3, 7, "NO SETTING KEEPS ALL. The nearest misses over the limit: fail-closed, leases that follow demand."},
 	} {
-		w := wish{most: [3]float64{5, 100, math.Inf(1)}, limit: tiered.Limit{Burst: 10}, results: []result{
+		w := wish{most: [3]float64{5, 100, math.Inf(1)}, burst: 10, results: []result{
 			{fleet: scenario.Fleet{Mode: mode}, figures: [3]float64{c.over, 0, 0}, perRequest: c.perRequest},
 		}}
 		w.choose()
-		if text := w.verdict(); !strings.Contains(text, c.want) {
+		const later = "A run is too short for keys to use up what they begin with"
+		if text := w.verdict(); !strings.Contains(text, c.want) || strings.Contains(text, later) {
 			t.Errorf("%s: %s\nwant %s", mode, text, c.want)
+		}
+		if w.fresh = true; !strings.Contains(w.verdict(), later) {
+			t.Errorf("nothing of %q", later)
 		}
 	}
 }

@@ -95,13 +95,12 @@ func (l *Limiter) leaseID() string {
 	return fmt.Sprintf("%016x", n^local.Hash(uint64(l.Number), local.ID{Key: l.Name}))
 }
 
-// phase returns where the windows of a key begin, in µs. It must be the same in every process.
+// phase returns where the windows of a key begin, in µs.
 func (l *Limiter) phase(key string) int64 {
 	if !l.Kind.Algorithm.Has(lua.Phased) || l.Kind.Calendar || l.Kind.Unit != "" {
 		return 0
 	}
-	const basis = 0xcbf29ce484222325 // of FNV
-	return int64(local.Hash(basis, local.ID{Key: key}) % uint64(l.Kind.Window))
+	return local.Phase(key, l.Kind.Window)
 }
 
 // Finish implements [dispatch.Job].

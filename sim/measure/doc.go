@@ -8,8 +8,8 @@
 // decision was made, because it is about intervals. A part begins at its first instant and ends
 // before its last. What comes after the end of the run belongs to the last part.
 //
-// The ideal is one [ideal.Bucket] per key. It gets the same requests from the beginning of the run
-// on, the warm-up included.
+// The ideal is one limiter per key, of package ideal: of several limits each must have the tokens.
+// It gets the same requests from the beginning of the run on, the warm-up included.
 //
 // A value that is not known is −1, such as the time to heal if no breaker opened. It does not meet
 // an expectation, because the run shows nothing about it.

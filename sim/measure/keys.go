@@ -1,73 +1,84 @@
 package measure
 
 import (
-	"cmp"
+	"math"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/ideal"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
-	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// keys are the keys of a limit that were asked for and whose buckets are not full again.
+// keys are the keys of a policy that were asked for and are not at rest again.
 type keys struct {
 	limit   int
-	tokens  int64
-	burst   int64
-	per     time.Duration
-	refill  float64 // ns per token, +Inf for a rate of 0
+	policy  *tiered.Policy
+	begin   time.Time // of the run
 	windows int
 	all     map[string]*key
-	sweepAt int // number of keys at which the next sweep comes
+	sweepAt int     // number of keys at which the next sweep comes
+	common  *limits // of keys without a limit of their own; nil if the windows of each are others
 }
 
 // key is what is kept of one.
 type key struct {
-	bucket ideal.Bucket
+	limits *limits
+	takers []taker
 	tracks []*track // by window; nil before the key is admitted there
 
 	id       uint64  // hash of limit and name, the same in each run
-	rest     float64 // ns: from when on the bucket is full and the policers are empty, at the latest
+	rest     float64 // ns: from when on the key is as if nobody had asked for it, at the latest
 	underWay int     // requests that are not decided
 }
 
 // track is what a key has in a window.
 type track struct {
-	*ideal.Policer
-	counts bool // the policer has seen an admission of the window, and forgotten earlier ones
+	judges []judge
+	counts bool // the judges have seen an admission of the window, and forgotten earlier ones
 }
 
 // sweepLeast is the number of keys below which there is no sweep.
 const sweepLeast = 4096
 
-func newKeys(l *scenario.Limit, limit, windows int) *keys {
+func newKeys(p *tiered.Policy, begin time.Time, limit, windows int) *keys {
 	k := &keys{
-		limit: limit, tokens: max(l.Tokens, 0), per: max(time.Duration(l.Per), 1), windows: windows,
-		all: make(map[string]*key), sweepAt: sweepLeast,
+		limit: limit, policy: p, begin: begin, windows: windows, all: make(map[string]*key), sweepAt: sweepLeast,
 	}
-	k.burst = cmp.Or(max(l.Burst, 0), k.tokens)
-	k.refill = float64(k.per) / float64(k.tokens)
+	if !lua.Algorithm(p.Algorithm).Has(lua.Phased) {
+		k.common = limitsOf(p, p.Limit, "", begin)
+	}
 	return k
 }
 
-// of returns the key of a name.
-func (k *keys) of(name string, now time.Duration) *key {
+// limitsOf returns the limits of a key.
+func (k *keys) limitsOf(name string, own tiered.Limit) *limits {
+	switch {
+	case own != (tiered.Limit{}):
+		return limitsOf(k.policy, own, name, k.begin)
+	case k.common != nil:
+		return k.common
+	}
+	return limitsOf(k.policy, k.policy.Limit, name, k.begin)
+}
+
+// of returns the key of a name, which may have a limit of its own.
+func (k *keys) of(name string, own tiered.Limit, now time.Duration) *key {
 	if e := k.all[name]; e != nil {
 		return e
 	}
 	if len(k.all) >= k.sweepAt {
 		k.forget(now)
 	}
+	limits := k.limitsOf(name, own)
 	e := &key{
-		bucket: *ideal.NewBucket(k.tokens, k.per, k.burst), tracks: make([]*track, k.windows),
+		limits: limits, takers: limits.takers(), tracks: make([]*track, k.windows),
 		id: stable.Mix(stable.Hash(name) + uint64(k.limit)),
 	}
 	k.all[name] = e
 	return e
 }
 
-// forget drops the keys whose buckets are full again, because they are as if nobody had asked for
-// them. It costs the same for each key on average, because it sweeps when the number of keys has
+// forget drops the keys that are at rest again, because they are as if nobody had asked for them. It costs the same for each key on average, because it sweeps when the number of keys has
 // doubled.
 func (k *keys) forget(now time.Duration) {
 	for name, e := range k.all {
@@ -78,37 +89,61 @@ func (k *keys) forget(now time.Duration) {
 	k.sweepAt = max(sweepLeast, 2*len(k.all))
 }
 
-// use moves the rest of a key on by what tokens take to flow back.
-func (k *keys) use(e *key, at time.Duration, tokens int64) {
-	e.rest = max(e.rest, float64(at)) + float64(tokens)*k.refill + 1
+// use moves the rest of a key on by what tokens take to come back.
+func (e *key) use(at time.Duration, tokens int64) {
+	e.rest = e.limits.rests(e.rest, at, tokens)
 }
 
-// take asks the ideal bucket.
-func (k *keys) take(e *key, at time.Duration, tokens int64) bool {
-	k.use(e, at, tokens)
-	return e.bucket.Take(int64(at), tokens)
+// take asks the ideal limiter: each limit must have the tokens.
+func (e *key) take(at time.Duration, tokens int64) bool {
+	e.use(at, tokens)
+	if len(e.takers) == 1 {
+		return e.takers[0].Take(int64(at), tokens)
+	}
+	for _, t := range e.takers {
+		if !t.Has(int64(at), tokens) {
+			return false
+		}
+	}
+	for _, t := range e.takers {
+		t.Take(int64(at), tokens)
+	}
+	return true
 }
 
-// admit shows an admission to the policers of the windows of a time. A policer that sees what came
-// before its window, as the warm-up's does, counts the intervals that end in the window.
-func (k *keys) admit(e *key, windows []*window, at time.Duration, tokens int64) {
-	k.use(e, at, tokens)
+// allows is what the ideal limiter lets through in a time, beside a burst: what the strictest limit
+// does.
+func (e *key) allows(from, to time.Duration) float64 {
+	least := math.Inf(1)
+	for _, t := range e.takers {
+		least = min(least, t.Allows(int64(from), int64(to), e.limits.burst))
+	}
+	return least
+}
+
+// admit shows an admission to the judges of the windows of a time. A judge that sees what came
+// before its window, as the warm-up's does, counts what ends in the window.
+func (k *keys) admit(e *key, windows []*window, asked, at time.Duration, tokens int64) {
+	e.use(at, tokens)
 	for _, w := range windows {
 		if at < w.seen || at >= w.to {
 			continue
 		}
 		t := e.tracks[w.number]
 		if t == nil {
-			t = &track{Policer: ideal.NewPolicer(k.tokens, k.per, k.burst)}
+			t = &track{judges: e.limits.judges()}
 			e.tracks[w.number] = t
 		}
-		if at >= w.from && !t.counts {
-			t.Forget()
-			t.counts = true
-		}
-		t.Admit(int64(at), tokens)
-		if p := &w.limits[k.limit]; t.counts {
-			p.over = max(p.over, t.Worst().Over)
+		first := at >= w.from && !t.counts
+		t.counts = t.counts || first
+		for _, j := range t.judges {
+			if first {
+				j.Forget()
+			}
+			j.Admit(int64(asked), int64(at), tokens)
+			if p := &w.limits[k.limit]; t.counts {
+				p.over = max(p.over, j.Over())
+			}
 		}
 	}
 }

@@ -52,7 +52,7 @@ func TestUnaccounted(t *testing.T) {
 			}
 			ask(m, 2*s, 0, 0, "k", c.callers, c.callers)
 			for range c.alone {
-				m.Decided(3*s, m.Asked(3*s, 0, 0, "k", 1), shared)
+				m.Decided(3*s, m.Asked(3*s, 0, 0, "k", 1, common), shared)
 			}
 			m.Sample(29*s, 0, stats("api", c.stats), true)
 			r := m.Report()

@@ -53,7 +53,7 @@ func TestWarmUp(t *testing.T) {
 func TestLateDecision(t *testing.T) {
 	m := measure.New(made())
 	ask(m, 1*s, 0, 0, "k", 1, 1)
-	late := m.Asked(10*s-ms, 0, 0, "k", 11)
+	late := m.Asked(10*s-ms, 0, 0, "k", 11, common)
 	m.Decided(10*s+ms, late, granted)
 	r := m.Report()
 	want(t, "before, admitted", phase(t, r, "before").Admitted, 12)
@@ -88,7 +88,7 @@ func TestShortfall(t *testing.T) {
 func TestDeniedWithin(t *testing.T) {
 	m := measure.New(made())
 	ask(m, 1*s, 0, 0, "k", 20, 7) // 10 within, 3 of them refused
-	left := m.Asked(3*s, 0, 0, "k", 1)
+	left := m.Asked(3*s, 0, 0, "k", 1, common)
 	m.Decided(3*s, left, tiered.Decision{Reason: tiered.Canceled})
 	r := m.Report()
 	near(t, "denied", r.Metrics.DeniedWithin, 3.0/11)
@@ -98,7 +98,9 @@ func TestDeniedWithin(t *testing.T) {
 
 func TestWaitedAndTimes(t *testing.T) {
 	m := measure.New(made())
-	took := func(at, d time.Duration, dec tiered.Decision) { m.Decided(at+d, m.Asked(at, 0, 0, "k", 1), dec) }
+	took := func(at, d time.Duration, dec tiered.Decision) {
+		m.Decided(at+d, m.Asked(at, 0, 0, "k", 1, common), dec)
+	}
 	for i := range 97 {
 		took(time.Duration(i)*10*ms+1, 0, granted)
 	}
@@ -118,9 +120,9 @@ func TestWaitedAndTimes(t *testing.T) {
 func TestAloneAndCalls(t *testing.T) {
 	m := measure.New(made())
 	for range 4 {
-		m.Decided(12*s, m.Asked(12*s, 0, 0, "k", 1), shared)
+		m.Decided(12*s, m.Asked(12*s, 0, 0, "k", 1, common), shared)
 	}
-	m.Decided(13*s, m.Asked(13*s, 0, 0, "k", 3), tiered.Decision{Allowed: true, Reason: tiered.Open})
+	m.Decided(13*s, m.Asked(13*s, 0, 0, "k", 3, common), tiered.Decision{Allowed: true, Reason: tiered.Open})
 	ask(m, 14*s, 0, 0, "k", 3, 3)
 	m.Called(10*s, 0, 2)
 	m.Called(15*s, 1, 3)
@@ -139,7 +141,7 @@ func TestAloneAndCalls(t *testing.T) {
 // stream.play.
 func TestForgetting(t *testing.T) {
 	m := measure.New(made(func(x *scenario.Scenario) {
-		x.Limits[0] = scenario.Limit{Name: "api", Tokens: 1, Per: scenario.Duration(s), Burst: 3}
+		x.Limits[0] = scenario.Limit{Name: "api", Limit: tiered.PerSecond(1).WithBurst(3)}
 	}))
 	const keys = 12_000
 	for i := range keys {
@@ -156,13 +158,13 @@ func TestForgetting(t *testing.T) {
 	want(t, "over", r.Metrics.OverAdmission, 3)
 	want(t, "admitted", r.Metrics.Admitted, keys+5)
 
-	m = measure.New(made(func(x *scenario.Scenario) { x.Limits[0].Tokens, x.Limits[0].Burst = 0, 2 }))
+	m = measure.New(made(func(x *scenario.Scenario) { x.Limits[0].Limit = tiered.PerSecond(0).WithBurst(2) }))
 	ask(m, 1*s, 0, 0, "k", 1, 1)
 	m.Forget(1000 * time.Hour)
 	want(t, "kept without a rate", m.Keys(), 1)
 
 	m = measure.New(made())
-	late := m.Asked(1*s, 0, 0, "k", 6)
+	late := m.Asked(1*s, 0, 0, "k", 6, common)
 	m.Forget(15 * s)
 	m.Decided(15*s, late, granted)
 	m.Forget(15 * s)
@@ -196,7 +198,7 @@ func TestTrace(t *testing.T) {
 		"process": func(m *measure.Meter) { ask(m, 3*s, 1, 0, "a", 1, 1) },
 		"key":     func(m *measure.Meter) { ask(m, 3*s, 0, 0, "c", 1, 1) },
 		"reason":  func(m *measure.Meter) { ask(m, 3*s, 0, 0, "a", 1, 0) },
-		"cost":    func(m *measure.Meter) { m.Decided(3*s, m.Asked(3*s, 0, 0, "a", 2), granted) },
+		"cost":    func(m *measure.Meter) { m.Decided(3*s, m.Asked(3*s, 0, 0, "a", 2, common), granted) },
 		"called":  func(m *measure.Meter) { m.Called(3*s, 0, 1) },
 		"granted": func(m *measure.Meter) { m.Granted(3*s, 0, 1) },
 		"breaker": func(m *measure.Meter) { m.Breaker(3*s, 0, "open") },

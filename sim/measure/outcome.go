@@ -18,6 +18,11 @@ func (m *Meter) Report() *Report {
 	defer m.mu.Unlock()
 	m.reach(m.length)
 	m.stays(m.length)
+	if m.oneKey {
+		for _, k := range m.keys[0].all {
+			m.line(k, m.length)
+		}
+	}
 	r := &Report{
 		Schema: Schema, Scenario: m.scenario, Unseed: fmt.Sprintf("%016x", m.trace), Passed: true,
 		Metrics: m.metrics(m.windows.whole, all), Phases: []Phase{}, Limits: make(map[string]Metrics),

@@ -1,6 +1,7 @@
 package measure_test
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // stream is requests of any kind, in the order of time, for a scenario with two limits and windows
@@ -31,7 +33,10 @@ func drawStream(t *rapid.T) stream {
 	st := stream{scenario: made(twoLimits)}
 	x := st.scenario
 	x.WarmUp = scenario.Duration(rapid.Int64Range(1, int64(12*s)).Draw(t, "warm-up"))
-	x.Limits[0].Burst = rapid.Int64Range(1, 20).Draw(t, "burst")
+	x.Limits[0].Limit.Burst = rapid.Int64Range(1, 20).Draw(t, "burst")
+	if rapid.Bool().Draw(t, "several limits") {
+		x.Limits[0].Limit = x.Limits[0].Limit.And(tiered.Per(rapid.Int64Range(1, 99).Draw(t, "tokens"), 9*s))
+	}
 	if rapid.Bool().Draw(t, "no faults") {
 		x.Faults = nil
 	}
@@ -51,13 +56,25 @@ func drawStream(t *rapid.T) stream {
 	return st
 }
 
-// bucketOf is an ideal bucket of a limit.
-func bucketOf(l scenario.Limit) *ideal.Bucket {
-	burst := l.Burst
-	if burst == 0 {
-		burst = l.Tokens
+// buckets are the ideal ones of the limits of a policy.
+type buckets []*ideal.Bucket
+
+func bucketsOf(x scenario.Limit) (all buckets) {
+	for _, l := range x.Limit.Each() {
+		all = append(all, ideal.NewBucket(l.Tokens, l.Per, cmp.Or(l.Burst, l.Tokens)))
 	}
-	return ideal.NewBucket(l.Tokens, time.Duration(l.Per), burst)
+	return all
+}
+
+// take takes from all of them, or from none.
+func (all buckets) take(at time.Duration, n int64) bool {
+	if slices.ContainsFunc(all, func(b *ideal.Bucket) bool { return !b.Has(int64(at), n) }) {
+		return false
+	}
+	for _, b := range all {
+		b.Take(int64(at), n)
+	}
+	return true
 }
 
 // play has a meter see the stream as a limiter decides it.
@@ -68,19 +85,19 @@ func (st stream) play(m *measure.Meter, allows func(i int, r request) bool) {
 			d = granted
 		}
 		m.Forget(r.at) // a key that is at rest is as if it were new
-		m.Decided(r.at, m.Asked(r.at, r.process, r.limit, r.key, r.cost), d)
+		m.Decided(r.at, m.Asked(r.at, r.process, r.limit, r.key, r.cost, common), d)
 	}
 }
 
-// ideally decides as one bucket per key.
+// ideally decides as one limiter per key.
 func (st stream) ideally() func(i int, r request) bool {
-	buckets := map[request]*ideal.Bucket{}
+	keys := map[request]buckets{}
 	return func(_ int, r request) bool {
 		id := request{limit: r.limit, key: r.key}
-		if buckets[id] == nil {
-			buckets[id] = bucketOf(st.scenario.Limits[r.limit])
+		if keys[id] == nil {
+			keys[id] = bucketsOf(st.scenario.Limits[r.limit])
 		}
-		return buckets[id].Take(int64(r.at), r.cost)
+		return keys[id].take(r.at, r.cost)
 	}
 }
 
@@ -142,16 +159,17 @@ func TestOverAdmissionAgainstWorst(t *testing.T) {
 							as = append(as, ideal.Admission{Before: int64(q.at), After: int64(q.at), Tokens: q.cost})
 						}
 					}
-					limit := x.Limits[l]
-					for n, last := range as {
-						if last.After < int64(from) {
-							continue
-						}
-						var tokens int64
-						for i := n; i >= 0; i-- {
-							tokens += as[i].Tokens
-							refill := float64(last.After-as[i].Before) / float64(limit.Per) * float64(limit.Tokens)
-							over = max(over, float64(tokens-limit.Burst)-refill)
+					for _, limit := range x.Limits[l].Limit.Each() {
+						for n, last := range as {
+							if last.After < int64(from) {
+								continue
+							}
+							var tokens int64
+							for i := n; i >= 0; i-- {
+								tokens += as[i].Tokens
+								refill := float64(last.After-as[i].Before) / float64(limit.Per) * float64(limit.Tokens)
+								over = max(over, float64(tokens-cmp.Or(limit.Burst, limit.Tokens))-refill)
+							}
 						}
 					}
 				}
@@ -188,7 +206,7 @@ func TestHowLong(t *testing.T) {
 		m := measure.New(made())
 		for i, d := range times { // in all phases
 			at := time.Duration(i)*100*ms + 1
-			m.Decided(at+time.Duration(d), m.Asked(at, 0, 0, name(i), 1), granted)
+			m.Decided(at+time.Duration(d), m.Asked(at, 0, 0, name(i), 1, common), granted)
 		}
 		slices.Sort(times)
 		r := m.Report()
@@ -201,7 +219,7 @@ func TestHowLong(t *testing.T) {
 	})
 	m := measure.New(made())
 	near(t, "of none", m.Report().Metrics.DecideP99, -1)
-	m.Decided(200*time.Hour+1, m.Asked(1, 0, 0, "k", 1), granted)
+	m.Decided(200*time.Hour+1, m.Asked(1, 0, 0, "k", 1, common), granted)
 	r := m.Report()
 	if p := r.Metrics.DecideP99 * 1e9; p < 1<<41/100*99 || r.Metrics.DecideMax != (200*time.Hour).Seconds() {
 		t.Errorf("longer than the longest: %v, %v", p, r.Metrics.DecideMax)

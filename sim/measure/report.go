@@ -54,7 +54,7 @@ type Phase struct {
 type Metrics struct {
 	Offered  int64 `json:"offered"`
 	Admitted int64 `json:"admitted"`
-	Ideal    int64 `json:"ideal"` // what one ideal bucket per key admits of the same requests
+	Ideal    int64 `json:"ideal"` // what one ideal limiter per key admits of the same requests
 
 	OverAdmission float64 `json:"over_admission"`
 	Shortfall     float64 `json:"shortfall"`
@@ -121,6 +121,9 @@ type Series struct {
 	MaxUs    []float64 `json:"decide_max_us"` // −1 without a decision
 	Open     []float64 `json:"open_ratio"`
 	Running  []float64 `json:"running,omitempty"` // requests of one key at the same time
+	// what the limit lets through beside a burst, if all requests are for one key: of several limits
+	// the strictest, of a window what it has left
+	Limit []float64 `json:"limit_per_s,omitempty"`
 }
 
 // JSON writes a report, or a sweep, as one JSON object, indented. sim/report.md says what each
@@ -167,6 +170,7 @@ const maxSteps = 600
 type series struct {
 	length time.Duration // of a step
 	steps  []step
+	lined  int // of how many steps the limit is known
 }
 
 // step is what happened in a part of the time.
@@ -175,6 +179,7 @@ type step struct {
 	open                            float64       // the largest share of breakers that were not closed
 	longest                         time.Duration // decision; −1: none
 	running                         int           // of one key, at most
+	limit                           float64       // tokens
 }
 
 // stepLength is the least of 100, 200, 500 ms, 1, 2, 5 s, … that cuts a run into at most maxSteps
@@ -211,6 +216,9 @@ func (s *series) report(run time.Duration, atOnce bool) Series {
 	for i := range s.steps {
 		length := min(s.length, run-s.length*time.Duration(i)).Seconds() // the last step may be cut short
 		per := func(tokens int64) float64 { return rounded(float64(tokens) / length) }
+		if i < s.lined {
+			r.Limit = append(r.Limit, rounded(s.steps[i].limit/length))
+		}
 		x := &s.steps[i]
 		r.Offered = append(r.Offered, per(x.offered))
 		r.Admitted = append(r.Admitted, per(x.admitted))

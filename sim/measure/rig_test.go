@@ -22,7 +22,7 @@ const (
 func made(changes ...func(*scenario.Scenario)) *scenario.Scenario {
 	x := &scenario.Scenario{
 		Name:   "made up",
-		Limits: []scenario.Limit{{Name: "api", Tokens: 10, Per: scenario.Duration(s)}},
+		Limits: []scenario.Limit{{Name: "api", Limit: tiered.PerSecond(10)}},
 		Fleet:  scenario.Fleet{N: 2},
 		Faults: []scenario.Fault{{At: scenario.Duration(10 * s), Kind: "blackhole", For: scenario.Duration(10 * s)}},
 		Length: scenario.Duration(30 * s), WarmUp: 1,
@@ -44,7 +44,7 @@ func expecting(metric, op string, value float64, after, before time.Duration) fu
 
 // limits adds a second limit, of a token per second and bursts of two.
 func twoLimits(x *scenario.Scenario) {
-	x.Limits = append(x.Limits, scenario.Limit{Name: "users", Tokens: 1, Per: scenario.Duration(s), Burst: 2})
+	x.Limits = append(x.Limits, scenario.Limit{Name: "users", Limit: tiered.PerSecond(1).WithBurst(2)})
 }
 
 // granted and limited are what a limiter says most.
@@ -54,6 +54,9 @@ var (
 	limited = tiered.Decision{Reason: tiered.Limited, Tier: tiered.Local}
 )
 
+// common is the limit of a key that has none of its own.
+var common tiered.Limit
+
 // ask makes n requests of one token for a key at an instant, the first of which are admitted at
 // once.
 func ask(m *measure.Meter, at time.Duration, process, limit int, key string, n, admitted int) {
@@ -62,7 +65,7 @@ func ask(m *measure.Meter, at time.Duration, process, limit int, key string, n, 
 		if i < admitted {
 			d = granted
 		}
-		m.Decided(at, m.Asked(at, process, limit, key, 1), d)
+		m.Decided(at, m.Asked(at, process, limit, key, 1, common), d)
 	}
 }
 

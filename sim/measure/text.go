@@ -85,7 +85,7 @@ func (t *text) run(r *Report) {
 		return ", fail-" + clean(mode)
 	}
 	for _, l := range s.Limits {
-		t.line("limit  %s: %d tokens per %s, burst %d%s", clean(l.Name), l.Tokens, l.Per, cmp.Or(l.Burst, l.Tokens), own(r.FailModes[l.Name]))
+		t.line("limit  %s: %s%s", clean(l.Name), clean(l.String()), own(r.FailModes[l.Name]))
 	}
 	if n := s.AtOnce.Places; n > 0 {
 		t.line("places %d of each key%s", n, own(r.AtOnceFailMode))

@@ -30,7 +30,7 @@ func rehearsed() *measure.Report {
 	)
 	m := measure.New(x)
 	tell(m, "0s 0 join, 0s 1 join")
-	bucket := bucketOf(x.Limits[0])
+	bucket := bucketsOf(x.Limits[0])
 	var opened, spent int64
 	for i := range 600 {
 		at := time.Duration(i)*50*ms + 1
@@ -42,7 +42,7 @@ func rehearsed() *measure.Report {
 		case 25 * s:
 			tell(m, "25s 1 begin")
 		}
-		r := m.Asked(at, i%2, 0, "\x1b]0;key\a", 1)
+		r := m.Asked(at, i%2, 0, "\x1b]0;key\a", 1, common)
 		switch outage := at >= 10*s+200*ms && at < 20*s+600*ms; {
 		case outage:
 			opened++
@@ -53,7 +53,7 @@ func rehearsed() *measure.Report {
 		default:
 			m.Called(at, i%2, 1)
 			d := limited
-			if bucket.Take(int64(at), 1) {
+			if bucket.take(at, 1) {
 				d, spent = granted, spent+1
 				m.Granted(at, 0, 1)
 			}

@@ -30,10 +30,10 @@ type part struct {
 	offered, admitted, ideal int64 // tokens
 	alone                    int64 // of admitted, by the fail mode
 
-	within, denied int64 // requests that the ideal bucket admits, and of these the refused ones
+	within, denied int64 // requests that the ideal limiter admits, and of these the refused ones
 	times          histogram
 
-	over float64 // tokens beyond burst + rate·t in the worst interval of the worst key
+	over float64 // tokens beyond the limit that is exceeded most, of the worst key in its worst time
 	bins []bin
 }
 

@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
@@ -195,26 +195,31 @@ func (c *chart) draw(shape, class, name string, values []float64, top float64) {
 }
 
 // rates is what was asked for and what was admitted. The limit is drawn where all requests are for
-// one key: the sum of the limits of many keys bounds nobody, because most of them ask for less.
+// one key: the sum of the limits of many keys bounds nobody, because most of them ask for less. What
+// a window has left may be more than the plot shows: then its line is the upper edge.
 func (t *timeline) rates(s *scenario.Scenario) chart {
 	c := t.chart("rates", "Offered and admitted", "tokens per second", 220)
 	for _, f := range t.faults {
 		c.Margin = max(c.Margin, laneHeight-f.Above)
 	}
 	offered, admitted := t.level(t.Offered, mean), t.level(t.Admitted, mean)
-	alone, limit := t.level(t.Alone, mean), -1.0
-	if oneKey(s) && s.Limits[0].Per > 0 {
-		limit = float64(s.Limits[0].Tokens) / time.Duration(s.Limits[0].Per).Seconds()
+	alone, limit := t.level(t.Alone, mean), t.level(t.Limit, mean)
+	name, shown := "limit, which a burst may exceed for a while", limit
+	if len(s.Limits) > 0 && lua.Algorithm(s.Limits[0].Policy().Algorithm).Has(lua.Edges) {
+		name, shown = "limit: what is left of the window", nil
 	}
-	top := c.scale(offered, admitted, alone, []float64{limit, t.top})
+	top := c.scale(offered, admitted, alone, shown, []float64{t.top})
 	most := highest(alone)
 	if most > 0 {
 		c.draw("area", "alone", "of it without Redis", alone, top)
 	}
 	c.draw("line", "offered", "offered", offered, top)
 	c.draw("line", "admitted", "admitted", admitted, top)
-	if limit > 0 {
-		c.draw("line", "limit", "limit, which a burst may exceed for a while", []float64{limit}, top)
+	if highest(limit) >= 0 {
+		for i, v := range limit {
+			limit[i] = min(v, top)
+		}
+		c.draw("line", "limit", name, limit, top)
 	}
 	c.Say = fmt.Sprintf("From %s on %s were offered on average, and %s admitted.", clock(t.from),
 		text(mean(t.measured(t.Offered)), scenario.PerSec), text(mean(t.measured(t.Admitted)), scenario.PerSec))
@@ -234,12 +239,6 @@ func (t *timeline) running(s *scenario.Scenario) chart {
 	c.Say = fmt.Sprintf("From %s on at most %s ran on %d places, and %s of the requests found none.", clock(t.from),
 		t.whole.Value("at_once"), s.AtOnce.Places, t.whole.Value("full"))
 	return c
-}
-
-// oneKey reports whether all requests are for one key of one limit.
-func oneKey(s *scenario.Scenario) bool {
-	return len(s.Limits) == 1 && len(s.Traffic) == 1 && (s.Traffic[0].Keys == 0 || s.Traffic[0].Keys == 1) &&
-		!slices.ContainsFunc(s.Faults, func(f scenario.Fault) bool { return f.Kind == "flood" })
 }
 
 func (t *timeline) breakers() chart {

@@ -63,7 +63,7 @@ const ofParts, tiles, faultTiles = 4, 8, 3
 const atOnceFigures = 11
 
 var figures = []figure{
-	{"over_admission", "Admitted too much", "tokens beyond burst + rate × time, of the worst key in its worst time"},
+	{"over_admission", "Admitted too much", "tokens beyond the limit that is exceeded most, of the worst key in its worst time"},
 	{"shortfall", "Admitted too little", "of what one exact limiter admits of the same requests"},
 	{"alone", "Admitted without Redis", "tokens, by processes that did not reach it"},
 	{"decide_max", "Longest decision", "that a caller waited for"},
@@ -192,7 +192,7 @@ func facts(r *measure.Report, s *scenario.Scenario) []string {
 		"length " + s.Length.String(), fmt.Sprintf("%d processes", s.Fleet.N), mode(cmp.Or(s.Fleet.Mode, "local")),
 	}
 	for _, l := range s.Limits {
-		fact := fmt.Sprintf("limit %s: %d tokens per %s, burst %d", l.Name, l.Tokens, l.Per, cmp.Or(l.Burst, l.Tokens))
+		fact := fmt.Sprintf("limit %s: %s", l.Name, &l)
 		if own, ok := r.FailModes[l.Name]; ok {
 			fact += ", " + mode(own)
 		}

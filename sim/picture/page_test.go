@@ -18,6 +18,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/picture"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // report is that of a minute in 600 steps. Redis is gone from 30 s to 45 s.
@@ -26,7 +27,7 @@ func report() *measure.Report {
 		Scenario: &scenario.Scenario{
 			Name: "a dark quarter", Learn: "what an outage costs", Length: scenario.Duration(time.Minute),
 			WarmUp: scenario.Duration(5 * time.Second), Fleet: scenario.Fleet{N: 20, Mode: "open"},
-			Limits:  []scenario.Limit{{Name: "api", Tokens: 1000, Per: scenario.Duration(time.Second)}},
+			Limits:  []scenario.Limit{{Name: "api", Limit: tiered.PerSecond(1000)}},
 			Traffic: []scenario.Traffic{{Shape: "poisson", Rate: 1500}},
 		},
 		Seed: 7, Unseed: "0123456789abcdef", Version: "v1.2.3", Passed: true,
@@ -58,6 +59,7 @@ func report() *measure.Report {
 		}
 		s.Offered, s.Admitted = append(s.Offered, 1500), append(s.Admitted, 1000+float64(i%2)*20)
 		s.Alone, s.Open = append(s.Alone, 900*out), append(s.Open, out)
+		s.Limit = append(s.Limit, 1000)
 		s.Calls, s.MaxUs = append(s.Calls, calls), append(s.MaxUs, 400+19_600*out)
 	}
 	return r
@@ -137,7 +139,7 @@ func TestParts(t *testing.T) {
 	for _, part := range []string{
 		"What it shows: what an outage costs.", "✓ Passed", "3 of 5 expectations came true", "20 processes",
 		"fail-open: without Redis each process admits everything", "fail-closed: without Redis each process refuses",
-		"limit api: 1000 tokens per 1s, burst 1000", "blackhole for=15s 30s to 45s", "tiersim run FILE --seed 7",
+		"limit api: 1000/s", "blackhole for=15s 30s to 45s", "tiersim run FILE --seed 7",
 		"0123456789abcdef", "v1.2.3", "From 5s to the end", report().Scenario.String()[:40],
 	} {
 		if !strings.Contains(page.words(), strings.Join(strings.Fields(part), " ")) {
@@ -262,26 +264,37 @@ func TestTiles(t *testing.T) {
 	}
 }
 
-// The limit is one level line, and only where all requests are for one key. Once it was the sum of
-// the limits of the keys that a step asked for: noise, and below what an ideal limiter admits.
+// The limit of a bucket is within the plot, and what is left of a window is at its upper edge while
+// it is more than the plot shows. Without it there is no line.
 func TestLimit(t *testing.T) {
 	_, page := draw(t, report())
 	line := page.all("figure", "rates")[0].all("path", "limit")
 	if len(line) != 2 || line[0].attr["d"] != "M0 333H1000" { // the other is of the legend
 		t.Fatalf("limit %v", line)
 	}
-	for name, change := range map[string]func(s *scenario.Scenario){
-		"two limits":   func(s *scenario.Scenario) { s.Limits = append(s.Limits, scenario.Limit{Name: "users"}) },
-		"two keys":     func(s *scenario.Scenario) { s.Traffic[0].Keys = 2 },
-		"new keys":     func(s *scenario.Scenario) { s.Traffic[0].Keys = -1 },
-		"two services": func(s *scenario.Scenario) { s.Traffic = append(s.Traffic, s.Traffic[0]) },
-		"a flood":      func(s *scenario.Scenario) { s.Faults = append(s.Faults, scenario.Fault{Kind: "flood"}) },
-	} {
-		r := report()
-		change(r.Scenario)
-		if _, page := draw(t, r); len(page.all("path", "limit")) > 0 || len(page.all("path", "ideal")) > 0 {
-			t.Errorf("%s: there is a line for the limit", name)
+	r := report()
+	r.Series.Offered = slices.Repeat([]float64{500}, 600)
+	r.Series.Admitted, r.Series.Alone = r.Series.Offered, nil
+	if _, page = draw(t, r); page.all("path", "limit")[0].attr["d"] != "M0 0H1000" {
+		t.Errorf("a limit of twice what is offered: %v", page.all("path", "limit")[0])
+	}
+	r.Scenario.Limits[0] = scenario.Limit{Name: "api", Limit: tiered.PerDay(1e6).In("UTC"), Algorithm: "fixed window"}
+	for i := range 600 {
+		r.Series.Limit[i] = 1e6
+		if i >= 300 && i < 450 {
+			r.Series.Limit[i] = 0
 		}
+	}
+	if _, page = draw(t, r); page.all("path", "limit")[0].attr["d"] != "M0 0H500V1000H750V0H1000" {
+		t.Errorf("a window that ends: %v", page.all("path", "limit")[0])
+	}
+	if words := page.words("style"); !strings.Contains(words, "limit api: 1000000/day in UTC, fixed window") ||
+		!strings.Contains(words, "limit: what is left of the window") {
+		t.Errorf("the page says %s", words)
+	}
+	r.Series.Limit = nil
+	if _, page := draw(t, r); len(page.all("path", "limit")) > 0 {
+		t.Error("there is a line for a limit that is not known")
 	}
 }
 

@@ -1,10 +1,14 @@
 package scenario
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 const (
@@ -14,19 +18,18 @@ const (
 	minute = 60 * second
 	hour   = 60 * minute
 
-	maxTokens  = 1 << 40               // as the limiter has it
-	maxPer     = 100 * 365 * 24 * hour // as the limiter has it
-	maxLength  = 24 * hour             // of a run, and of everything in it
-	maxFleet   = 5000                  // processes
-	maxKeys    = 1_000_000             // of one stream of traffic
-	maxPlaces  = 1 << 20               // as package atonce has it
-	maxLost    = 10_000_000            // keys that are evicted or that a flood asks for
-	maxRate    = 1e9                   // requests per second
-	leastRate  = 1e-6                  // requests per second: one in 11 days
-	leastShare = 1e-6                  // of messages, and of processes
-	maxBudget  = minute                // as the limiter has it
-	maxValue   = 1e15                  // of an expectation
-	maxReply   = 100                   // characters of what Redis says
+	maxTokens  = 1 << 40    // as the limiter has it
+	maxLength  = 24 * hour  // of a run, and of everything in it
+	maxFleet   = 5000       // processes
+	maxKeys    = 1_000_000  // of one stream of traffic
+	maxPlaces  = 1 << 20    // as package atonce has it
+	maxLost    = 10_000_000 // keys that are evicted or that a flood asks for
+	maxRate    = 1e9        // requests per second
+	leastRate  = 1e-6       // requests per second: one in 11 days
+	leastShare = 1e-6       // of messages, and of processes
+	maxBudget  = minute     // as the limiter has it
+	maxValue   = 1e15       // of an expectation
+	maxReply   = 100        // characters of what Redis says
 
 	maxName, maxLearn = 100, 300 // characters
 
@@ -76,6 +79,10 @@ var mappings = []mapping{
 			{"learn", printable(maxLearn), "", "what it shows, in a line"},
 			{"run", duration(second, maxLength), "", "how long the run is"},
 			{
+				"start", instant(), "2000-01-01T00:00:00Z",
+				"when the run begins: limits of days, weeks, months, quarters and years depend on it",
+			},
+			{
 				"warmup", duration(milli, maxLength), defaultWarmUp.String(),
 				"from when on the run is measured, and may have faults; shorter than the run",
 			},
@@ -85,8 +92,9 @@ var mappings = []mapping{
 		path: "limits", most: maxLimits, needs: []string{"name", "rate"},
 		fields: []field{
 			{"name", nameSpec, "", "name of the limit, and of its policy"},
-			{"rate", tokenRate(), "", "tokens per period: 1000/s, 100/min, 5/h, 1/day, 10/100ms"},
-			{"burst", whole(1, maxTokens), "as many as the rate has tokens", "tokens of a full bucket"},
+			{"rate", limitText(), "", "tokens per period, as the limit of a policy file has them"},
+			{"burst", whole(1, maxTokens), "as many as the rate has tokens", "tokens of a full bucket, of the first limit"},
+			{"algorithm", oneWord(algorithms()...), lua.TokenBucket.String(), "how it counts: Policy.Algorithm"},
 		},
 	},
 	{
@@ -252,8 +260,15 @@ func (m *mapping) field(name string) *field {
 }
 
 func (f *field) get(item any) any {
-	if l, ok := item.(*Limit); ok && f.name == "rate" {
-		return rate{l.Tokens, l.Per}
+	if l, ok := item.(*Limit); ok { // one limit, of which the burst is a field of its own
+		switch f.name {
+		case "rate":
+			limit := l.Limit
+			limit.Burst = 0
+			return limit
+		case "burst":
+			return l.Limit.Burst
+		}
 	}
 	v := member(item, f.name)
 	if v.Kind() == reflect.Int {
@@ -276,10 +291,16 @@ func (f *field) read(item any, text string) (rule string) {
 }
 
 func (f *field) set(item, v any) {
-	if r, ok := v.(rate); ok { // two fields
-		l := item.(*Limit)
-		l.Tokens, l.Per = r.tokens, r.per
-		return
+	if l, ok := item.(*Limit); ok {
+		switch v := v.(type) {
+		case tiered.Limit:
+			v.Burst = cmp.Or(v.Burst, l.Limit.Burst)
+			l.Limit = v
+			return
+		case int64:
+			l.Limit.Burst = v
+			return
+		}
 	}
 	to := member(item, f.name)
 	to.Set(reflect.ValueOf(v).Convert(to.Type()))

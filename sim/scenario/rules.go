@@ -6,12 +6,22 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // MeasuredFrom is when the run begins to be measured: WarmUp, or what holds when that is left out.
 func (s *Scenario) MeasuredFrom() Duration { return cmp.Or(s.WarmUp, defaultWarmUp) }
+
+// Begin is when the run begins.
+func (s *Scenario) Begin() time.Time {
+	if s.Start.IsZero() {
+		return firstStart
+	}
+	return s.Start
+}
 
 // rules check what the fields of s have to do with each other.
 func (r *reader) rules(s *Scenario) {
@@ -51,6 +61,14 @@ func (r *reader) limits(s *Scenario) {
 		first := slices.IndexFunc(s.Limits, func(o Limit) bool { return o.Name == l.Name })
 		r.must(first == i, element("limits", i)+".name", strictyaml.Quote(l.Name),
 			fmt.Sprintf("must be another name than that of limit %d", first+1))
+		path := element("limits", i)
+		if !r.sound(path+".name", path+".rate", path+".burst", path+".algorithm") || l.Limit == (tiered.Limit{}) {
+			continue
+		}
+		if err := l.Policy().Validate(); err != nil {
+			r.wrong(path+".rate", strictyaml.Quote(l.Limit.String()),
+				strings.NewReplacer("tiered: Policy.", "", "\n", "; ").Replace(err.Error()))
+		}
 	}
 }
 
@@ -69,8 +87,8 @@ func (r *reader) fleet(s *Scenario) {
 			budget.String())
 	}
 	for i, l := range s.Limits {
-		if path := element("limits", i); r.sound(path+".rate", path+".burst") && l.Tokens > 0 {
-			quarter := (cmp.Or(l.Burst, l.Tokens) + 3) / 4
+		if path := element("limits", i); r.sound(path+".rate", path+".burst") && l.Limit != (tiered.Limit{}) {
+			quarter := (l.Most() + 3) / 4
 			r.must(f.Size <= quarter, "fleet.size", strconv.FormatInt(f.Size, 10),
 				fmt.Sprintf("must be at most a quarter of the burst of each limit, %d of limit %s", quarter, l.Name))
 		}

@@ -1,6 +1,12 @@
 package scenario
 
-import "time"
+import (
+	"cmp"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
 
 // Scenario is a rehearsal. The zero value is not valid; see Validate for what must be there.
 type Scenario struct {
@@ -14,6 +20,7 @@ type Scenario struct {
 	Net     Net       `json:"net"`
 	Faults  []Fault   `json:"faults,omitempty"` // by time
 	Length  Duration  `json:"run"`              // 1 s … 24 h
+	Start   time.Time `json:"start,omitzero"`   // when the run begins, for windows of the calendar; zero is 2000 in UTC
 	// from when on the run is measured: processes have found each other; 0 is 2 s
 	WarmUp Duration      `json:"warmup,omitempty"`
 	Expect []Expectation `json:"expect,omitempty"`
@@ -22,12 +29,38 @@ type Scenario struct {
 	Sweep     []Axis   `json:"sweep,omitempty"`
 }
 
-// Limit is a policy's limit. Its rate is two fields here, and one in a text: 1000/s.
+// Limit is the limit of a policy, and how it counts. In a text the burst is a field of its own.
 type Limit struct {
-	Name   string   `json:"name"`   // of the policy
-	Tokens int64    `json:"tokens"` // per Per
-	Per    Duration `json:"per"`
-	Burst  int64    `json:"burst,omitempty"` // 0 is Tokens
+	Name      string       `json:"name"` // of the policy
+	Limit     tiered.Limit `json:"rate"`
+	Algorithm string       `json:"algorithm,omitempty"` // in words: "fixed window"; empty is a token bucket
+}
+
+// Policy returns the policy, with defaults for what a limit does not say.
+func (l *Limit) Policy() tiered.Policy {
+	a, _ := lua.Parse(cmp.Or(l.Algorithm, lua.TokenBucket.String()))
+	return tiered.Policy{Name: l.Name, Limit: l.Limit, Algorithm: tiered.Algorithm(a)}
+}
+
+// Most returns how many tokens are admitted at once: by several limits, as many as the smallest
+// burst has.
+func (l *Limit) Most() int64 {
+	most := int64(-1)
+	for _, one := range l.Limit.Each() {
+		if n := cmp.Or(one.Burst, one.Tokens); most < 0 || n < most {
+			most = n
+		}
+	}
+	return most
+}
+
+// String is the limit as people write it: "10/s burst 20 and 1000/h", "10000/month, fixed window".
+func (l *Limit) String() string {
+	text := l.Limit.String()
+	if a := l.Policy().Algorithm; a != tiered.TokenBucket {
+		text += ", " + a.String()
+	}
+	return text
 }
 
 // AtOnce is a policy of how many requests of a key run at the same time. It holds for the streams

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 func mustParse(t testing.TB, text string) *scenario.Scenario {
@@ -95,6 +96,8 @@ limits:
   - {name: a, rate: 7/day}
   - {name: b, rate: 100_000/min, burst: 1_000}
   - {name: c, rate: 3/5m}
+  - {name: d, burst: 20, rate: 10/s and 1000/h burst 30}
+  - {name: e, rate: 500/day in Europe/Berlin, algorithm: fixed window}
 traffic:
   - {shape: poisson, limit: a, rate: 90/min, cancel: 0.1%}
   - {shape: poisson, limit: a, rate: 2.5/100ms, cancel: 0.3}
@@ -107,12 +110,20 @@ expect:
   - redis_calls <= 6
   - alone <= 1_000.5
   - decide_max <= 0
+start: 2026-10-25T22:00:00+02:00
 `))
-	day := 24 * time.Hour
+	if !s.Begin().Equal(time.Date(2026, 10, 25, 20, 0, 0, 0, time.UTC)) {
+		t.Errorf("begins at %v", s.Begin())
+	}
+	if again := mustParse(t, s.String()); !reflect.DeepEqual(again, s) {
+		t.Errorf("written as\n%s", s)
+	}
 	if !slices.Equal(s.Limits, []scenario.Limit{
-		{"a", 7, scenario.Duration(day), 0},
-		{"b", 100_000, scenario.Duration(time.Minute), 1000},
-		{"c", 3, scenario.Duration(5 * time.Minute), 0},
+		{Name: "a", Limit: tiered.PerDay(7)},
+		{Name: "b", Limit: tiered.PerMinute(100_000).WithBurst(1000)},
+		{Name: "c", Limit: tiered.Per(3, 5*time.Minute)},
+		{Name: "d", Limit: tiered.PerSecond(10).WithBurst(20).And(tiered.PerHour(1000).WithBurst(30))},
+		{Name: "e", Limit: tiered.PerDay(500).In("Europe/Berlin"), Algorithm: "fixed window"},
 	}) {
 		t.Errorf("%+v", s.Limits)
 	}
@@ -141,11 +152,11 @@ expect: [alone <= 5, decide_max <= 5s, alone <= 5]
 	s.Traffic[0].Rate, s.Traffic[0].KeySkew, s.Traffic[0].ProcSkew = math.Inf(1), math.NaN(), math.Inf(-1)
 	s.Faults[0].Chance, s.Faults[0].Procs.Count, s.Faults[1].At = math.NaN(), 3, scenario.Duration(7*time.Second)
 	s.Expect[0].Value, s.Expect[1].Value, s.Expect[2].Limit = math.NaN(), math.Inf(1), "api after=7s"
-	s.Length, s.Fleet.N, s.Limits[0].Per = math.MinInt64, math.MinInt64, 0
+	s.Length, s.Fleet.N, s.Limits[0].Limit.Per = math.MinInt64, math.MinInt64, 0
 	s.Name, s.Learn = "\xff", strings.Repeat("é", 301)
 	want := `name is "\xff": must be 1 to 100 printable characters
 learn is "éééééééééééééééééééééééééééééé…": must be 1 to 300 printable characters
-limits.1.rate is "1000/0s": must be a whole number per period, as in 1000/s, 100/min or 10/100ms
+limits.1.rate is "1000/0s": "0s" at position 6 must be s, min, h, day, week, month, quarter, year, or a duration such as 15min, 1h30m or 30d, from 1us to 100 years in whole us
 fleet.n is "-9223372036854775808": must be 1 to 5000
 traffic.1.rate is "+Inf/s": must be a number per period, as in 1000/s, 100/min or 10/100ms
 traffic.1.keyskew is "NaN": must be a number, as in 1.1

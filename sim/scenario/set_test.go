@@ -78,7 +78,7 @@ func TestClone(t *testing.T) {
 	if !reflect.DeepEqual(c, s) {
 		t.Errorf("a clone is\n%s", c)
 	}
-	c.Limits[0].Tokens, c.Traffic[0].Rate, c.Faults[0].For, c.Expect[0].Value = 1, 1, 1, 1
+	c.Limits[0].Limit.Tokens, c.Traffic[0].Rate, c.Faults[0].For, c.Expect[0].Value = 1, 1, 1, 1
 	c.Sometimes[0], c.Sweep[0].Path, c.Sweep[0].Values[0] = "x", "x", "x"
 	if s.String() != written {
 		t.Errorf("changed with its clone:\n%s", s)

@@ -13,15 +13,18 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/misspelled"
 	"github.com/tiered-limiter/tiered-limiter/internal/ratetext"
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // spec says how the values of a field are written, and which there may be. The type of a value is
-// int64 (also of an int), float64, Duration, string, Part or rate.
+// int64 (also of an int), float64, Duration, string, Part, time.Time or tiered.Limit.
 type spec struct {
-	form    string   // what a value looks like; empty if any text is one
-	span    string   // which values there may be
-	words   []string // if they are these only
-	pattern string   // of a text
+	form    string                          // what a value looks like; empty if any text is one
+	span    string                          // which values there may be
+	words   []string                        // if they are these only
+	pattern string                          // of a text
+	why     func(text string) (rule string) // which it breaks, in place of the form
 	parse   func(text string) (v any, ok bool)
 	has     func(v any) bool
 	format  func(v any) string
@@ -116,6 +119,8 @@ func (s *spec) read(text string) (v any, rule string) {
 	switch {
 	case s.words != nil && !slices.Contains(s.words, text):
 		return nil, oneOf(text, s.words)
+	case !ok && s.why != nil:
+		return nil, s.why(text)
 	case !ok:
 		return nil, "must be " + s.form
 	case !s.has(v):
@@ -124,26 +129,51 @@ func (s *spec) read(text string) (v any, rule string) {
 	return v, ""
 }
 
-// rate is a limit's rate, which is two fields.
-type rate struct {
-	tokens int64
-	per    Duration
+// limitText is a limit as the limiter reads it, or several.
+func limitText() spec {
+	const form = "a whole number per period, as in 1000/s, 100/min or 10/s and 1000/h"
+	parse := func(text string) (tiered.Limit, bool) {
+		l, err := tiered.ParseLimit(text)
+		return l, err == nil
+	}
+	has := func(l tiered.Limit) bool {
+		again, ok := parse(l.String())
+		return ok && again == l && l != tiered.Unlimited() && l != tiered.Blocked()
+	}
+	s := values(form, form, parse, has, tiered.Limit.String)
+	s.why = func(text string) string {
+		_, err := tiered.ParseLimit(text)
+		var rules []string
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			_, rule, _ := strings.Cut(line, fmt.Sprintf("limit %.80q: ", text))
+			rules = append(rules, rule)
+		}
+		return strings.Join(rules, "; ")
+	}
+	return s
 }
 
-func tokenRate() spec {
-	tokens, period := whole(1, maxTokens), duration(micro, maxPer)
-	return values("a whole number per period, as in 1000/s, 100/min or 10/100ms",
-		tokens.span+" tokens, per 1us to 100 years, in whole microseconds", parseTokenRate, func(r rate) bool {
-			return tokens.has(r.tokens) && period.has(r.per) && r.per%micro == 0
-		}, rate.String)
+func algorithms() (words []string) {
+	for _, a := range lua.Choices() {
+		words = append(words, a.String())
+	}
+	return words
 }
 
-func parseTokenRate(text string) (rate, bool) {
-	tokens, period, ok := ratetext.Parse(text)
-	return rate{tokens, Duration(period)}, ok
-}
+// firstStart is when a run begins at the earliest: time in a bubble does not go back.
+var firstStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func (r rate) String() string { return ratetext.Format(r.tokens, time.Duration(r.per)) }
+// instant is a time.
+func instant() spec {
+	last := firstStart.AddDate(100, 0, 0)
+	parse := func(text string) (time.Time, bool) {
+		t, err := time.Parse(time.RFC3339, text)
+		return t.UTC(), err == nil
+	}
+	format := func(t time.Time) string { return t.Format(time.RFC3339Nano) }
+	return values("a time, as in 2000-01-01T00:00:00Z", format(firstStart)+" to "+format(last), parse,
+		func(t time.Time) bool { return !t.Before(firstStart) && !t.After(last) }, format)
+}
 
 // isZero reports whether v is what it is when it is left out.
 func isZero(v any) bool { return v == reflect.Zero(reflect.TypeOf(v)).Interface() }

@@ -4,11 +4,13 @@ import (
 	"math"
 	"reflect"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // a value of the type of an example; often a small or a round one.
@@ -34,8 +36,14 @@ func draw(t *rapid.T, f *field, example any) any {
 			return Part{Share: number(f.name)}
 		}
 		return Part{Count: rapid.IntRange(1, 9999).Draw(t, f.name)}
-	case rate:
-		return rate{whole.Draw(t, f.name), micro * Duration(rapid.Int64Range(1, int64(hour)).Draw(t, "period"))}
+	case tiered.Limit:
+		period := time.Duration(micro) * time.Duration(rapid.Int64Range(1, int64(hour)).Draw(t, "period"))
+		l := tiered.Per(whole.Draw(t, f.name), period)
+		return rapid.SampledFrom([]tiered.Limit{
+			l, l.And(tiered.PerDay(7).WithBurst(3)), tiered.PerMonth(7).In("Asia/Tokyo").From(17), tiered.PerDay(7).In("UTC"),
+		}).Draw(t, "limit")
+	case time.Time:
+		return time.Unix(0, rapid.Int64Range(0, firstStart.AddDate(101, 0, 0).UnixNano()).Draw(t, f.name)).UTC()
 	}
 	if f.words != nil {
 		return rapid.SampledFrom(f.words).Draw(t, f.name)

@@ -80,13 +80,14 @@ const (
 
 // Metrics are all metrics; a report has each of them.
 var Metrics = []Metric{
-	{"over_admission", Tokens, "admitted beyond burst + rate·t, in the worst interval of the worst key (exact)"},
+	{"over_admission", Tokens, "admitted beyond burst + rate·t in the worst interval of the worst key, or beyond the quota in its worst window " +
+		"(exact); of several limits the worst"},
 	{
 		"shortfall", Ratio,
 		"of what an ideal limiter admits of the same requests, what was not admitted: by seconds and limits, and " +
 			"only where too little was",
 	},
-	{"denied_within", Ratio, "of the requests that an ideal bucket of their key admits, those that were refused; not who left"},
+	{"denied_within", Ratio, "of the requests that an ideal limiter admits, those that were refused; not who left"},
 	{"utilisation", Ratio, "admitted, of what an ideal limiter admits"},
 	{"decide_p99", Seconds, "time of a decision: 99 of 100 are quicker (within 1 %)"},
 	{"decide_max", Seconds, "time of the longest decision"},

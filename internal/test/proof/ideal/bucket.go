@@ -16,9 +16,9 @@ func NewBucket(tokens int64, per time.Duration, burst int64) *Bucket {
 	return &Bucket{limit: l, level: l.burst}
 }
 
-// Take reports whether n tokens can be had at a time (ns), and takes them if so. A refusal costs
-// nothing. Times must not go back from one call to the next; they may be equal.
-func (b *Bucket) Take(at, n int64) bool {
+// Has reports whether n tokens can be had at a time (ns). Times must not go back from one call to
+// the next; they may be equal.
+func (b *Bucket) Has(at, n int64) bool {
 	if b.started {
 		b.level = b.level.plus(b.limit.refill(b.last, at))
 		if b.limit.burst.less(b.level) {
@@ -26,10 +26,28 @@ func (b *Bucket) Take(at, n int64) bool {
 		}
 	}
 	b.last, b.started = at, true
-	left := b.level.minus(b.limit.cost(n))
-	if left.less(wide{}) {
-		return false
+	return !b.level.less(b.limit.cost(n))
+}
+
+// Take takes n tokens at a time if they can be had, and reports that. A refusal costs nothing.
+func (b *Bucket) Take(at, n int64) bool {
+	has := b.Has(at, n)
+	if has {
+		b.level = b.level.minus(b.limit.cost(n))
 	}
-	b.level = left
-	return true
+	return has
+}
+
+// Allows reports how many tokens can be had from a time until before another one, without a burst
+// of so many: what flows in, and what the bucket has more.
+func (b *Bucket) Allows(from, to, burst int64) float64 {
+	level := b.level
+	if b.started {
+		level = level.plus(b.limit.refill(b.last, from))
+	}
+	if b.limit.burst.less(level) {
+		level = b.limit.burst
+	}
+	more := max(level.minus(b.limit.cost(burst)).float(), 0)
+	return (more + b.limit.refill(from, to).float()) / float64(b.limit.period)
 }

@@ -1,8 +1,8 @@
-// Package ideal is the yardstick: what one ideal token bucket admits, and by how much a stream of
+// Package ideal is the yardstick: what one ideal limiter admits, and by how much a stream of
 // admissions exceeds it.
 //
-// Every bound that the project states has one shape: in any interval [s,t] at most burst +
-// rate·(t−s) tokens. Three tools measure it:
+// A bucket's bound has one shape: in any interval [s,t] at most burst + rate·(t−s) tokens. Three
+// tools measure it:
 //
 //   - [Bucket] decides as one central bucket would, free of latency. What it admits of the requests
 //     offered is what a limiter's utilisation is compared with.
@@ -12,9 +12,12 @@
 //     a test of a running program, in O(n log n). It accuses only where an admission lies in the
 //     interval whatever its true instant was.
 //
+// [Window] and [Log] are all of this for the quota of each window, and of any interval of a length.
+// They count tokens, and accuse only where an admission is in the window whatever its true instant.
+//
 // # Arithmetic
 //
-// A limit is tokens per period and a burst; times are nanoseconds since any one base. All three
+// A bucket is tokens per period and a burst; times are nanoseconds since any one base. All three
 // reckon in units of token/period (one token is period units, one nanosecond refills tokens units),
 // in whole numbers of 128 bits. So nothing is rounded: one token too many is found after any length
 // of time, and a stream at the very edge is never accused. Only the figures of an [Excess] are
