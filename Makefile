@@ -75,13 +75,14 @@ test: ## before a pull request: the short tests, under the race detector what se
 	go test -vet=off $(RACE) -short -timeout $(TIMEOUT) $(RACED)
 	go test -vet=off -short -timeout $(TIMEOUT) $(call except,$(RACED))
 	go test -vet=off -short -timeout $(TIMEOUT) -run '^TestFleet' ./tiered
-	go test -vet=off -timeout $(TIMEOUT) .
+	go test -vet=off -timeout $(TIMEOUT) -skip '^TestQuotas' .
 
 # What takes real time runs without the race detector, which slows everything down. The GUARDED lines are the stores' tests
 # as the user of docs/redis.md, by unix socket and RESP2.
 test-long: ## what make test leaves out: real time, real faults, the contrib modules, a user with few rights, lint; CI runs both
 	@$(REDIS)
 	go test -vet=off -p 1 -timeout $(TIMEOUT) $(REALTIME)
+	go test -vet=off -timeout $(TIMEOUT) -run '^TestQuotas' .
 	go test -vet=off -timeout $(TIMEOUT) $(LONGER)
 	@$(PROMETHEUS) || echo "promtool is not there: the alerts of contrib/prometheus are tested without it"
 	@$(ENVOY)

@@ -274,7 +274,7 @@ func TestCancelAfterEviction(t *testing.T) {
 					watch := several(t, store, nil, p)[0]
 					all := several(t, store, &tiered.Options{MaxKeys: 4}, p, direct("others", 1000))
 					l, others := all[0], all[1]
-					time.Sleep(time.Hour)
+					time.Sleep(time.Minute)
 					r := l.ReserveN(ctx, "k", 60)
 					want(t, r.Decision, tiered.Granted)
 					for i := range 20 {

@@ -60,13 +60,13 @@ func TestEachLimitOfAListRefuses(t *testing.T) {
 						if limit, ok := l.LimitOf(d); d.Reason != tiered.Limited || d.LimitNumber != which || d.Burst != most || !ok || limit.Tokens != most {
 							t.Fatalf("%d were admitted: %+v, %v; want limit %d of %d", got, d, limit, which, most)
 						}
+						if left < 1 {
+							break
+						}
 						if a == tiered.SlidingWindow { // the first is free again
 							time.Sleep(d.RetryAfter + time.Minute)
 						} else {
 							time.Sleep(11 * time.Minute)
-						}
-						if left < 1 {
-							break
 						}
 					}
 					if most := max(c.first*3, c.second) + 3; got > most || got < min(c.second, 3*c.first) {

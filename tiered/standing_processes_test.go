@@ -319,6 +319,7 @@ func TestNewcomerIsNotTooMany(t *testing.T) {
 // shrinks to half of that has shares again. No key has more than its limit on the way. A process
 // more for a moment, as in a rolling deploy, changes nothing.
 func TestFleetThatOutgrowsItsShares(t *testing.T) {
+	notUnderRace(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		policy := standing

@@ -147,7 +147,11 @@ func TestWindowOfManyTokens(t *testing.T) {
 // that turns them on, changes them, changes the limit or turns them off exceeds a window's limit,
 // though the processes of before are gone.
 func TestWindowSharesComeAndGo(t *testing.T) {
-	for seed := range uint64(6) {
+	seeds := uint64(6)
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
 		synctest.Test(t, func(t *testing.T) {
 			store := remote.NewMemory()
 			var all []*program
@@ -202,6 +206,7 @@ func TestWindowSharesComeAndGo(t *testing.T) {
 // A service whose users have 1000 per minute in fixed windows, over a dozen replicas, decides most
 // requests in memory. redis_rate makes one call for each.
 func TestWindowSharesOfAService(t *testing.T) {
+	notUnderRace(t)
 	const replicas, users, perSecond = 12, 20_000, 600
 	for _, row := range []struct{ shared, least, most float64 }{{0, 0.8, 1}, {1. / 8, 0, 0.4}, {1. / 2, 0, 0.3}} {
 		synctest.Test(t, func(t *testing.T) {
