@@ -77,7 +77,7 @@ func prepare(s *scenario.Scenario, o *Options) (*plan, error) {
 		l := &p.scenario.Limits[i]
 		policy, ok := own[l.Name]
 		if !ok {
-			policy = policyOf(f, l)
+			policy = PolicyOf(f, l)
 		}
 		l.Limit, l.Algorithm = policy.Limit, ""
 		if policy.Algorithm != tiered.TokenBucket {
@@ -152,8 +152,8 @@ func (o *Options) policiesByName(limits []scenario.Limit) (map[string]tiered.Pol
 	return own, errors.Join(all...)
 }
 
-// policyOf returns the policy of a limit as the scenario has it.
-func policyOf(f *scenario.Fleet, l *scenario.Limit) tiered.Policy {
+// PolicyOf returns the policy of a limit as the processes of a scenario have it.
+func PolicyOf(f *scenario.Fleet, l *scenario.Limit) tiered.Policy {
 	p := l.Policy()
 	p.FailMode, p.Standing = failModes[f.Mode], defaults.Parts[f.Standing]
 	p.Lease = tiered.Lease{Size: f.Size, Period: time.Duration(f.Period)}

@@ -11,8 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/defaults"
-	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
@@ -236,13 +234,11 @@ const longestWarmUp = 300
 
 // with is the policy with a setting.
 func (w *wish) with(f scenario.Fleet) tiered.Policy {
-	p := w.policy.Policy()
-	p.Standing, p.Lease = defaults.Parts[f.Standing], tiered.Lease{Size: f.Size, Period: time.Duration(f.Period)}
-	return p
+	return sim.PolicyOf(&f, &w.policy)
 }
 
 // leases reports whether there are leases of the policy, whatever the setting.
-func (w *wish) leases() bool { return lua.Algorithm(w.policy.Policy().Algorithm).Has(lua.Leased) }
+func (w *wish) leases() bool { return w.policy.Leased() }
 
 // plan fills in what follows from the rest.
 func (w *wish) plan() {

@@ -97,9 +97,9 @@ var importRules = []importRule{
 	{packages: "sim/internal/stable"},
 	// For anybody's client: the standard library only, but for hashes.
 	{packages: "sim/faultnet", ours: []string{"sim/internal/stable"}},
-	{ // data
+	{ // data, with limits in the words of tiered
 		packages: "sim/scenario",
-		ours:     []string{"internal/misspelled", "internal/ratetext", "internal/strictyaml"},
+		ours:     []string{"tiered", "lua", "internal/misspelled", "internal/ratetext", "internal/strictyaml"},
 		modules:  []string{"go.yaml.in/yaml/v3"},
 	},
 	{
@@ -400,7 +400,7 @@ func TestDirections(t *testing.T) {
 		{"tiered", "internal/test/proof/ideal"},
 		{"tiered/httplimit", "remote"},
 		{"sim/scenario", "sim"},
-		{"sim/scenario", "tiered"},
+		{"sim/scenario", "remote"},
 		{"sim/faultnet", "sim/scenario"},
 		{"sim", "internal/test/rig/redistest"},
 		{"cmd/tiersim", "remote"},

@@ -42,6 +42,9 @@ func (l *Limit) Policy() tiered.Policy {
 	return tiered.Policy{Name: l.Name, Limit: l.Limit, Algorithm: tiered.Algorithm(a)}
 }
 
+// Leased reports whether processes can lease tokens of the limit.
+func (l *Limit) Leased() bool { return lua.Algorithm(l.Policy().Algorithm).Has(lua.Leased) }
+
 // Most returns how many tokens are admitted at once: by several limits, as many as the smallest
 // burst has.
 func (l *Limit) Most() int64 {
