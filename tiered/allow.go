@@ -39,7 +39,7 @@ func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) {
 		return
 	}
 	o, b, now := l.core.Take(ctx, key, n, nil)
-	if l.core.Carries() { // the first of them came meanwhile
+	if b != nil && l.core.Carries() { // the first of them came meanwhile
 		tell(d, &engine.Told{Outcome: o, Key: key, Cost: n, Bucket: b, Now: now, Carried: l.core.LimitOf(key, nil)})
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -187,6 +188,26 @@ func admitted(t *testing.T, l *tiered.Limiter, key string) (n int) {
 			return n
 		}
 		n++
+	}
+}
+
+// PerKey is not asked for a key that is not valid, also once requests have carried limits.
+func TestPerKeyIsNotAskedForInvalidKeys(t *testing.T) {
+	for _, key := range []string{"", strings.Repeat("k", 65_537)} {
+		bubble(t, fmt.Sprint(len(key), " bytes"), func(t *testing.T) {
+			l := limiter(t, remote.NewMemory(), tiered.Policy{Limit: tiered.PerMinute(500), PerKey: func(key string) tiered.Limit {
+				if key != "user" {
+					t.Errorf("asked for a key of %d bytes", len(key))
+				}
+				return tiered.PerMinute(7)
+			}}, nil)
+			l.For("user").WithLimit(tiered.PerMinute(10)).Allow(ctx)
+			for _, d := range []tiered.Decision{
+				l.Allow(ctx, key), l.Reserve(ctx, key).Decision, tiered.All(l.For("user"), l.For(key)).Allow(ctx), l.Peek(ctx, key),
+			} {
+				want(t, d, tiered.InvalidKey)
+			}
+		})
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 // goByOwn has a part without a limit go by the key's own one, if others carry limits by now: the
 // first of them may have come while this one waited.
 func (p *Part) goByOwn() {
-	if p.limit == nil {
+	if p.limit == nil && p.bucket != nil { // its key is valid
 		p.limit, p.own = p.Limiter.LimitOf(p.Key, nil), true
 	}
 }
