@@ -39,8 +39,9 @@ func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) {
 		return
 	}
 	o, b, now := l.core.Take(ctx, key, n, nil)
-	if b != nil && l.core.Carries() { // the first of them came meanwhile
-		tell(d, &engine.Told{Outcome: o, Key: key, Cost: n, Bucket: b, Now: now, Carried: l.core.LimitOf(key, nil)})
+	if l.core.Carries() { // the first of them came meanwhile
+		t := l.core.Told(o, key, n, b, now)
+		tell(d, &t)
 		return
 	}
 	write(d, o, key, n, b, now, nil)

@@ -46,10 +46,7 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservat
 	h := &held{one: [1]engine.Tokens{{Limiter: &l.core, Key: key, Cost: n}}}
 	h.takings = h.one[:]
 	o, b, now := l.core.Take(ctx, key, n, &h.one[0])
-	t := engine.Told{Outcome: o, Key: key, Cost: n, Bucket: b, Now: now}
-	if b != nil { // its key is valid
-		t.Carried = l.core.LimitOf(key, nil)
-	}
+	t := l.core.Told(o, key, n, b, now)
 	tell(&r.Decision, &t)
 	r.held = h
 	return r

@@ -43,9 +43,9 @@ func (l *Limiter) own(key string) *Resolved {
 	return Owner(p)
 }
 
-// LimitOf is the limit that decides a request: the one that it carries or, if that is nil, the
+// limitOf is the limit that decides a request: the one that it carries or, if that is nil, the
 // key's own. It is nil if no request has carried one: then the key has no other.
-func (l *Limiter) LimitOf(key string, carried *Resolved) *Resolved {
+func (l *Limiter) limitOf(key string, carried *Resolved) *Resolved {
 	if carried == nil && l.carries.Load() {
 		return l.own(key)
 	}
@@ -55,7 +55,7 @@ func (l *Limiter) LimitOf(key string, carried *Resolved) *Resolved {
 // give makes sure that b's key has at least the limit that a request carries, which may be nil.
 func (b *Bucket) give(now time.Duration, key string, carried *Resolved) {
 	l := b.Limiter()
-	if limit := l.LimitOf(key, carried); limit != nil {
+	if limit := l.limitOf(key, carried); limit != nil {
 		b.adopt(now, limit)
 	} else {
 		l.resolve(b, key)

@@ -13,7 +13,7 @@ import (
 func (l *Limiter) Foresee(ctx context.Context, key string, n int64, limit *Resolved) Told {
 	p := l.partToForesee(ctx, key, n)
 	for range maxTries {
-		p.limit = l.LimitOf(key, limit)
+		p.limit = l.limitOf(key, limit)
 		p.bucket, p.now = l.bucketToPeek(key, p.limit), l.Group.Now()
 		if t, ok := p.foresee(ctx); ok {
 			return t
@@ -34,7 +34,7 @@ func (l *Limiter) partToForesee(ctx context.Context, key string, n int64) Part {
 // to be refused are refused by the limit that refused last, whatever Redis says by now.
 func (l *Limiter) ForeseeEach(ctx context.Context, key string, limit *Resolved, alone []*local.Policy) ([]Told, error) {
 	p := l.partToForesee(ctx, key, 1)
-	p.limit = l.LimitOf(key, limit)
+	p.limit = l.limitOf(key, limit)
 	p.bucket, p.now = l.bucketToPeek(key, p.limit), l.Group.Now()
 	s, known := p.look()
 	if len(alone) == 1 && s < redis {
@@ -154,7 +154,7 @@ func (l *Limiter) Known(key string, limit *Resolved) (t Told, ok bool) {
 	if _, ok = b.LastUse(now); !ok {
 		return t, false
 	}
-	limit = l.LimitOf(key, limit)
+	limit = l.limitOf(key, limit)
 	b.give(now, key, limit)
 	o := b.byRule(now)
 	if o.Policy.Rule == local.ByLimit {

@@ -10,9 +10,19 @@ import (
 // goByOwn has a part without a limit go by the key's own one, if others carry limits by now: the
 // first of them may have come while this one waited.
 func (p *Part) goByOwn() {
-	if p.limit == nil && p.bucket != nil { // its key is valid
-		p.limit, p.own = p.Limiter.LimitOf(p.Key, nil), true
+	if p.limit == nil && p.bucket != nil { // else its key may not be valid
+		p.limit, p.own = p.Limiter.limitOf(p.Key, nil), true
 	}
+}
+
+// Told returns what there is to tell of an outcome that Take returned, with the key's own limit if
+// requests carry limits by now.
+func (l *Limiter) Told(o local.Outcome, key string, n int64, b *Bucket, now time.Duration) Told {
+	t := Told{Outcome: o, Key: key, Cost: n, Bucket: b, Now: now}
+	if b != nil { // else the key may not be valid
+		t.Carried = l.limitOf(key, nil)
+	}
+	return t
 }
 
 // byOwnLimit corrects how long a refusal lasts that is by a larger limit than the request's own.

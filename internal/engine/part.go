@@ -179,7 +179,7 @@ func (p *Part) yield() { p.Limiter.Group.Yield(uint64(p.until)) }
 func (p *Part) find(id local.ID) *Bucket {
 	b := p.Limiter.Group.find(p.now, id)
 	carried := p.carried()
-	p.limit, p.own = p.Limiter.LimitOf(p.Key, carried), carried == nil
+	p.limit, p.own = p.Limiter.limitOf(p.Key, carried), carried == nil
 	if p.limit != nil {
 		b.adopt(p.now, p.limit)
 	}

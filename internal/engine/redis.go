@@ -158,9 +158,10 @@ func (p *Part) wait(ctx context.Context) {
 	p.waited(ctx, begin, o, answered)
 }
 
-// carry has the caller make the part's call itself, if it waits for one. It reports false if a
-// sender has to make it, as a renewal: others wait for that, or nobody does. A caller whose context or time ends meanwhile leaves
-// before the answer is delivered, as a caller that waits does.
+// carry has the caller make the part's call itself, and wait for the answer. It reports false if a
+// sender has to make the call. A renewal is such a call, because the part does not wait for it. A
+// caller whose context or time ends meanwhile leaves before the answer is delivered, as a caller
+// that waits does.
 func (p *Part) carry(ctx context.Context) bool {
 	g := p.Limiter.Group
 	if p.state != waiting || p.call.Node == nil || p.asksAgain() || p.until < p.now+g.Budget || hasEnded(ctx) {
