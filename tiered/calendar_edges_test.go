@@ -176,16 +176,8 @@ func TestRefusalAfterTheBillingDayMoved(t *testing.T) {
 						go l.For("k").WithLimit(limit).Allow(t.Context())
 						time.Sleep(trip * 3 / 4)
 					}
-					switch limit = limit.From(day); way {
-					case "SetPolicy":
-						p = l.Policy()
-						p.Limit = limit
-						ok(t, l.SetPolicy(p))
-					case "PerKey":
-						l.Refresh("k")
-					case "WithLimit":
-						key = key.WithLimit(limit)
-					}
+					limit = limit.From(day)
+					key = relimited(t, l, key, way, limit)
 					if asks {
 						time.Sleep(trip / 2)
 					}

@@ -339,15 +339,8 @@ func TestKeyThatEndsByAnotherCalendar(t *testing.T) {
 							}
 						}
 						use()
-						switch limit = per(row.to); way {
-						case "SetPolicy":
-							p.Limit = limit
-							ok(t, l.SetPolicy(p))
-						case "PerKey":
-							l.Refresh("k")
-						case "WithLimit":
-							key = key.WithLimit(limit)
-						}
+						limit = per(row.to)
+						key = relimited(t, l, key, way, limit)
 						if use(); deleted {
 							for _, b := range store.Buckets() {
 								store.Memory.Del(b)

@@ -28,6 +28,21 @@ func limitTo(limit tiered.Limit) func(*tiered.Policy) {
 	return func(p *tiered.Policy) { p.Limit = limit }
 }
 
+// relimited gives the key k another limit, in one of the ways in which it may have one, and returns
+// its use from then on. PerKey must give the limit already.
+func relimited(t *testing.T, l *tiered.Limiter, k tiered.Use, way string, limit tiered.Limit) tiered.Use {
+	t.Helper()
+	switch way {
+	case "SetPolicy":
+		set(t, l, limitTo(limit))
+	case "PerKey":
+		l.Refresh("k")
+	case "WithLimit":
+		k = k.WithLimit(limit)
+	}
+	return k
+}
+
 func TestUnlimitedAndBlockedAskNobody(t *testing.T) {
 	for name, policy := range map[string]func(tiered.Limit) tiered.Policy{
 		"by the policy": func(l tiered.Limit) tiered.Policy { return tiered.Policy{Name: "api", Limit: l} },

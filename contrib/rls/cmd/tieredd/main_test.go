@@ -154,6 +154,17 @@ func (p *process) terminateAnyhow(t *testing.T) {
 	fatal.If(t, errors.Join(p.Process.Signal(syscall.SIGTERM), p.Wait()))
 }
 
+// hangUp sends SIGHUP, which must end the process in order. A program that nohup started ignores it.
+func (p *process) hangUp(t *testing.T) {
+	t.Helper()
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("nohup started the test, so SIGHUP ends nothing")
+	}
+	if err := errors.Join(p.Process.Signal(syscall.SIGHUP), p.Wait()); err != nil || !strings.Contains(p.log(), "draining") {
+		t.Errorf("%v\n%s", err, p.log())
+	}
+}
+
 // metric returns the value of a metric without labels.
 func (p *process) metric(t *testing.T, name string) float64 {
 	t.Helper()
@@ -340,12 +351,7 @@ func TestSecretOfKeys(t *testing.T) {
 		t.Errorf("41 of 40: %d, and 40: %d", over, within)
 	}
 	p.play(t, [2]string{"shop | user=ann", "OVER | OVER 0/100"})
-	if signal.Ignored(syscall.SIGHUP) {
-		t.Skip("SIGHUP is ignored, as by nohup")
-	}
-	if err := errors.Join(p.Process.Signal(syscall.SIGHUP), p.Wait()); err != nil || !strings.Contains(p.log(), "draining") {
-		t.Errorf("%v\n%s", err, p.log())
-	}
+	p.hangUp(t)
 }
 
 func TestSettings(t *testing.T) {

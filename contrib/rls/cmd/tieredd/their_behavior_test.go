@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -118,13 +116,7 @@ var theirCases = []struct {
 	{name: "LOG_FORMAT of another word", env: []string{"LOG_FORMAT=yaml"}, play: isLimited},
 	{name: "SIGHUP ends it in order", play: func(t *testing.T, p *process) {
 		isLimited(t, p)
-		if signal.Ignored(syscall.SIGHUP) {
-			t.Skip("SIGHUP is ignored, as by nohup")
-		}
-		fatal.If(t, p.Process.Signal(syscall.SIGHUP))
-		if err := p.Wait(); err != nil || !strings.Contains(p.log(), "draining") {
-			t.Error(err)
-		}
+		p.hangUp(t)
 	}},
 	{
 		name: "shadow_mode within rate_limit changes nothing", config: "  - {key: odd, rate_limit: {unit: year, requests_per_unit: 0, shadow_mode: true}}\n",
