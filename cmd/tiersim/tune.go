@@ -229,7 +229,7 @@ func (w *wish) of(policy scenario.Limit) (flag, rule string) {
 	return "", ""
 }
 
-// longestWarmUp is so many seconds, beside what the margins and shares take.
+// longestWarmUp bounds the time in which keys use up what they begin with, in seconds.
 const longestWarmUp = 300
 
 // with is the policy with a setting.

@@ -78,8 +78,8 @@ func (k *keys) of(name string, own tiered.Limit, now time.Duration) *key {
 	return e
 }
 
-// forget drops the keys that are at rest again, because they are as if nobody had asked for them. It costs the same for each key on average, because it sweeps when the number of keys has
-// doubled.
+// forget drops the keys that are at rest again, because they are as if nobody had asked for them. It
+// costs the same for each key on average, because it sweeps when the number of keys has doubled.
 func (k *keys) forget(now time.Duration) {
 	for name, e := range k.all {
 		if e.underWay == 0 && e.rest <= float64(now) {

@@ -38,8 +38,8 @@ func (b *Bucket) Take(at, n int64) bool {
 	return has
 }
 
-// Allows reports how many tokens can be had from a time until before another one, without a burst
-// of so many: what flows in, and what the bucket has more.
+// Allows reports how many tokens can be had from a time until before another one, beside a burst.
+// These are what flows in, and what the bucket has above the burst.
 func (b *Bucket) Allows(from, to, burst int64) float64 {
 	level := b.level
 	if b.started {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Log is the ideal sliding window: it admits so many tokens in any interval of a length and answers
-// at once. It also judges what others admit. It keeps each admission for that length. Make one with
-// [NewLog].
+// Log is the ideal sliding window: it admits a number of tokens in any interval of a given length,
+// and answers at once. It also judges what others admit. It keeps each admission for that length.
+// Make one with [NewLog].
 type Log struct {
 	tokens  int64
 	length  int64 // ns
@@ -57,8 +57,8 @@ func (l *Log) add(at, n int64) {
 	}
 }
 
-// Allows reports how many tokens can be had from a time until before another one, without a burst
-// of so many: what comes back if use is even, and what there is more.
+// Allows reports how many tokens can be had from a time until before another one, beside a burst.
+// These are what comes back if use is even, and what is left above the burst.
 func (l *Log) Allows(from, to, burst int64) float64 {
 	left := l.tokens - l.used
 	for _, e := range l.entries {
