@@ -3,6 +3,7 @@ package calendar
 
 import (
 	"fmt"
+	"hash/fnv"
 	"sync"
 	"time"
 )
@@ -129,27 +130,58 @@ func (p Period) Check(bad func(field string, value any, rule string)) {
 const zoneRule = "must be a time zone that this process has data of, such as Europe/Berlin or UTC, and not Local " +
 	"(import time/tzdata if the machine has none)"
 
-// zones has the locations that were loaded, by their names. A process reads the data of a zone
-// once.
+// zones has the zones that were loaded, by their names. A process reads the data of a zone once.
 var zones sync.Map
 
-// zone returns a location.
-func zone(name string) (*time.Location, error) {
+// located is a zone with its location and the digest of its data.
+type located struct {
+	in   *time.Location
+	data string
+}
+
+// zone returns a zone by its name.
+func zone(name string) (located, error) {
 	if name == "" {
-		return time.UTC, nil
+		return located{in: time.UTC}, nil
 	}
-	if l, ok := zones.Load(name); ok {
-		return l.(*time.Location), nil
+	if z, ok := zones.Load(name); ok {
+		return z.(located), nil
 	}
 	if name == "Local" {
-		return nil, fmt.Errorf("calendar: the zone is Local")
+		return located{}, fmt.Errorf("calendar: the zone is Local")
 	}
-	l, err := time.LoadLocation(name)
+	in, err := time.LoadLocation(name)
 	if err != nil {
-		return nil, err
+		return located{}, err
 	}
-	zones.Store(name, l)
-	return l, nil
+	z := located{in, Digest(in)}
+	zones.Store(name, z)
+	return z, nil
+}
+
+// Digest returns a digest of how the clocks of a location go from 2020 to 2060. It has a fixed
+// beginning, because processes that start at different times compare theirs. Laws that change
+// nearly always change the next years, so it need not reach farther.
+func Digest(in *time.Location) string {
+	sum := fnv.New32a()
+	at, last := time.Date(2020, 1, 1, 0, 0, 0, 0, in), time.Date(2060, 1, 1, 0, 0, 0, 0, in)
+	for before := -1; at.Before(last); at = steady(at) {
+		if _, offset := at.Zone(); offset != before {
+			fmt.Fprintln(sum, at.Unix(), offset)
+			before = offset
+		}
+	}
+	return fmt.Sprintf("%08x", sum.Sum32())
+}
+
+// Data returns a digest of what this process knows about the zone of a valid p: processes that work
+// out other ends of its windows in these years have another one. It is "" for UTC.
+func (p Period) Data() string {
+	z, err := zone(p.Zone)
+	if err != nil {
+		return ""
+	}
+	return z.data
 }
 
 // Windows are the windows of a Period. All methods may be called concurrently.
@@ -160,11 +192,11 @@ type Windows struct {
 
 // Windows returns those of a valid p; of a zone without data it returns those of UTC.
 func (p Period) Windows() Windows {
-	in, err := zone(p.Zone)
+	z, err := zone(p.Zone)
 	if err != nil {
-		in = time.UTC
+		z.in = time.UTC
 	}
-	return Windows{p, in}
+	return Windows{p, z.in}
 }
 
 // At returns the window of a valid p that contains t, from its first instant to that of the next
@@ -246,18 +278,35 @@ func (w Windows) midnight(month, d int) time.Time {
 	shown := time.Date(0, time.Month(month+1), d, 0, 0, 0, 0, time.UTC)
 	at := shown.Add(-day - 2*time.Hour).In(w.in) // no zone is ahead by more
 	for {
-		_, end := at.ZoneBounds()
 		_, offset := at.Zone()
 		from := shown.Add(-time.Duration(offset) * time.Second)
 		if from.Before(at) {
 			from = at
 		}
-		if end.IsZero() || from.Before(end) {
+		end := steady(at)
+		if from.Before(end) {
 			return from.In(w.in)
 		}
-		at = end.In(w.in)
+		at = end
 	}
 }
+
+// steady returns until when the clocks of t's zone go on as at t, or a time between. If a zone changes
+// its clocks by a rule, ZoneBounds returns an end before t on the last day of a leap year
+// (golang/go issue 81583).
+func steady(t time.Time) time.Time {
+	_, end := t.ZoneBounds()
+	switch {
+	case end.IsZero():
+		return endOfTime
+	case !end.After(t):
+		end = t.Truncate(day).Add(day) // of UTC
+	}
+	return end.In(t.Location())
+}
+
+// endOfTime is later than any time that a limit meets.
+var endOfTime = time.Unix(1<<40, 0)
 
 // floor divides, rounding down.
 func floor(a, b int) int {

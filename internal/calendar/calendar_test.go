@@ -2,6 +2,9 @@ package calendar_test
 
 import (
 	"archive/zip"
+	"fmt"
+	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,35 +17,52 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/calendar"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 )
 
-// zones are those of the Go distribution, or else some that are known for their changes.
-func zones(t *testing.T) (names []string) {
+// zones are those of the Go distribution, whose data go by rules from the last change of a law on.
+// Those of many machines have each change up to 2037 instead. Without them it is some zones that are
+// known for their changes, with the data of the machine.
+func zones(t *testing.T) (names []string, in map[string]*time.Location) {
+	in = make(map[string]*time.Location)
 	root, _ := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
 	z, err := zip.OpenReader(filepath.Join(strings.TrimSpace(string(root)), "lib", "time", "zoneinfo.zip"))
 	if err != nil {
-		return []string{
+		names = []string{
 			"UTC", "Europe/Berlin", "America/New_York", "Asia/Beirut", "America/Havana", "America/Sao_Paulo", "Australia/Lord_Howe",
 			"Pacific/Apia", "Africa/Casablanca", "Asia/Gaza", "America/St_Johns", "Asia/Kathmandu",
 		}
+		for _, name := range names {
+			in[name] = fatal.Get(time.LoadLocation(name))(t)
+		}
+		return names, in
 	}
 	defer z.Close()
 	seen := map[uint32]bool{} // another name of the same zone says nothing new
 	for _, f := range z.File {
-		if !strings.HasSuffix(f.Name, "/") && !seen[f.CRC32] {
+		if strings.HasSuffix(f.Name, "/") {
+			continue
+		}
+		data := fatal.Get(io.ReadAll(fatal.Get(f.Open())(t)))(t)
+		in[f.Name] = fatal.Get(time.LoadLocationFromTZData(f.Name, data))(t)
+		if !seen[f.CRC32] {
 			seen[f.CRC32] = true
 			names = append(names, f.Name)
 		}
 	}
-	return names
+	return names, in
 }
 
-func location(t interface{ Fatal(...any) }, name string) *time.Location {
-	in, err := time.LoadLocation(name)
-	if err != nil {
-		t.Fatal(err)
+// some returns a few of the zones if the tests are to be short.
+func some(names []string) []string {
+	if !testing.Short() {
+		return names
 	}
-	return in
+	short := []string{"Pacific/Apia", "Asia/Beirut", "Europe/Berlin", "Australia/Lord_Howe"}
+	for i := 0; i < len(names); i += 100 {
+		short = append(short, names[i])
+	}
+	return short
 }
 
 // begins reports whether the windows of p begin on the date of t, by what package time says of it
@@ -68,14 +88,7 @@ func begins(p calendar.Period, t time.Time) bool {
 // when the date first becomes one on which it begins by package time, and the microseconds at its
 // edges are in the right one.
 func TestTenYearsOfEachZone(t *testing.T) {
-	names := zones(t)
-	if testing.Short() {
-		short := []string{"Pacific/Apia", "Asia/Beirut", "Europe/Berlin", "Australia/Lord_Howe"}
-		for i := 0; i < len(names); i += 100 {
-			short = append(short, names[i])
-		}
-		names = short
-	}
+	names, locations := zones(t)
 	periods := []calendar.Period{
 		{Unit: calendar.Day},
 		{Unit: calendar.Week},
@@ -86,8 +99,8 @@ func TestTenYearsOfEachZone(t *testing.T) {
 		{Unit: calendar.Quarter, Day: 30, Month: 2},
 		{Unit: calendar.Year, Month: 4, Day: 6},
 	}
-	for _, name := range names {
-		in := location(t, name)
+	for _, name := range some(names) {
+		in := locations[name]
 		begin := time.Date(2009, 6, 15, 12, 0, 0, 0, in)
 		end := begin.AddDate(10, 0, 0)
 		dates := datesShown(in, begin, end)
@@ -154,7 +167,7 @@ func datesShown(in *time.Location, from, to time.Time) (all []shown) {
 
 // At any instant of three hundred years the window contains it.
 func TestWindowContains(t *testing.T) {
-	names := zones(t)
+	names, in := zones(t)
 	rapid.Check(t, func(t *rapid.T) {
 		p := calendar.Period{
 			Unit: rapid.SampledFrom([]calendar.Unit{calendar.Day, calendar.Week, calendar.Month, calendar.Quarter, calendar.Year}).Draw(t, "unit"),
@@ -171,11 +184,11 @@ func TestWindowContains(t *testing.T) {
 			p.Month = rapid.Int8Range(0, 12).Draw(t, "month")
 		}
 		at := time.UnixMicro(rapid.Int64Range(0, 300*365*24*3600*1_000_000).Draw(t, "at"))
-		from, to := p.WindowsIn(location(t, p.Zone)).At(at)
+		from, to := p.WindowsIn(in[p.Zone]).At(at)
 		if at.Before(from) || !at.Before(to) {
 			t.Fatalf("%v is in %v to %v", at, from, to)
 		}
-		if again, end := p.WindowsIn(location(t, p.Zone)).At(from); !again.Equal(from) || !end.Equal(to) {
+		if again, end := p.WindowsIn(in[p.Zone]).At(from); !again.Equal(from) || !end.Equal(to) {
 			t.Fatalf("the window %v to %v is %v to %v at its begin", from, to, again, end)
 		}
 	})
@@ -206,5 +219,55 @@ func TestBadPeriods(t *testing.T) {
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("%+v: %v, want %q", c.p, got, c.want)
 		}
+	}
+}
+
+// A year begins after the last day of a leap year too, of which package time knows no end in a zone
+// that changes its clocks by a rule.
+func TestYearAfterALeapYear(t *testing.T) {
+	names, in := zones(t)
+	for _, name := range names {
+		for year := 2020; year <= 2060; year++ {
+			want := time.Date(year, 1, 1, 0, 0, 0, 0, in[name])
+			for _, unit := range []calendar.Unit{calendar.Day, calendar.Month, calendar.Year} {
+				w := calendar.Period{Unit: unit}.WindowsIn(in[name])
+				if from, _ := w.At(want); !from.Equal(want) {
+					t.Errorf("%s: the %v of %v begins at %v", name, unit, want, from)
+				}
+				if _, to := w.At(want.Add(-time.Microsecond)); !to.Equal(want) {
+					t.Errorf("%s: the %v before %v ends at %v", name, unit, want, to)
+				}
+			}
+		}
+	}
+}
+
+// Zones whose clocks go alike have one digest, whatever their names are and in whichever form the
+// data are, and those that differ, be it by an hour of one year, do not.
+func TestDigestOfZones(t *testing.T) {
+	names, locations := zones(t)
+	digests := map[string]string{} // by how the clocks go
+	for _, name := range some(names) {
+		in := locations[name]
+		var clocks strings.Builder
+		before := 1
+		for at := time.Date(2020, 1, 1, 0, 0, 0, 0, in); at.Year() < 2060; at = at.Add(time.Hour) {
+			if _, offset := at.Zone(); offset != before {
+				fmt.Fprintln(&clocks, at.Unix(), offset)
+				before = offset
+			}
+		}
+		is, again := calendar.Digest(in), digests[clocks.String()]
+		if again != "" && is != again || again == "" && slices.Contains(slices.Collect(maps.Values(digests)), is) {
+			t.Errorf("%s has the digest %s, want %q", name, is, again)
+		}
+		digests[clocks.String()] = is
+	}
+	berlin := calendar.Period{Unit: calendar.Month, Zone: "Europe/Berlin"}.Data()
+	if want := calendar.Digest(locations["Europe/Berlin"]); berlin != want {
+		t.Errorf("the machine's data of Berlin have the digest %s, those of Go %s", berlin, want)
+	}
+	if utc := (calendar.Period{Unit: calendar.Month}).Data(); utc != "" {
+		t.Errorf("UTC has the digest %q", utc)
 	}
 }
