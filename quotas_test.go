@@ -101,6 +101,12 @@ func TestQuotasAcrossProcesses(t *testing.T) {
 		t.Errorf("without data of the zone: %s, want %s", refusal, want)
 	}
 	time.Sleep(time.Until(third.Add(4*time.Second - ahead))) // real processes and real time
+	for i, p := range all {
+		here := p.Report().Stats.Policies["direct"].Processes // two have each data of the zone
+		if here.Sharing != 4 || here.OtherLimits != 2 || here.OtherServices != 0 {
+			t.Errorf("process %d knows %+v of 4 processes, of which 2 have other data of the zone", i, here)
+		}
+	}
 
 	late := time.Duration(0)
 	for _, r := range all.Stop() {

@@ -46,6 +46,23 @@ func (p Policy) limitsText() string {
 	for _, name := range planNames(p.Plans) {
 		text += fmt.Sprintf(", %q %v", name, p.Plans[name])
 	}
+	return text + p.zoneData()
+}
+
+// zoneData returns which data of the time zones of its limits this process has. If a machine has
+// older data than others, its windows may end at other times.
+func (p Policy) zoneData() (text string) {
+	said := make(map[string]bool)
+	note := func(l Limit) {
+		if zone, data := l.Calendar.Zone, l.Calendar.Data(); data != "" && !said[zone] {
+			said[zone] = true
+			text += fmt.Sprintf(", zone data %s of %s", data, zone)
+		}
+	}
+	note(p.Limit) // a calendar is never one of several limits
+	for _, name := range planNames(p.Plans) {
+		note(p.Plans[name])
+	}
 	return text
 }
 

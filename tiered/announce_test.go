@@ -258,6 +258,10 @@ func TestLimitsText(t *testing.T) {
 		"100/h by sliding log":                  {Limit: tiered.PerHour(100), Algorithm: tiered.SlidingLog},
 		"9/day by fixed window":                 {Limit: tiered.PerDay(9), Algorithm: tiered.FixedWindow},
 		"9/day by fixed window of the calendar": {Limit: tiered.PerDay(9), Algorithm: tiered.FixedWindow, Calendar: true},
+		"100/month in Etc/GMT+1 by fixed window, \"pro\" 9/month in Etc/GMT+1, zone data 75a76387 of Etc/GMT+1": {
+			Limit: tiered.PerMonth(100).In("Etc/GMT+1"), Algorithm: tiered.FixedWindow,
+			Plans: map[string]tiered.Limit{"pro": tiered.PerMonth(9).In("Etc/GMT+1")},
+		},
 		"100/min by sliding window": {
 			Limit: tiered.Limit{Tokens: 100, Per: time.Minute, Precision: time.Second}, Algorithm: tiered.SlidingWindow,
 		},
