@@ -101,6 +101,22 @@ func (p patientOf) ask(d time.Duration) {
 	}
 }
 
+// crowds has five callers ask at one time, again and again, each for keys that are new, while Redis
+// answers within Budget, but not so fast that one call after the other does.
+func (p patientOf) crowds(ask func(key string)) {
+	p.store.delay.Store(int64(15 * ms))
+	for i := range 100 {
+		var all sync.WaitGroup
+		for j := range 5 {
+			all.Go(func() { ask(fmt.Sprint("cold", i, "-", j)) })
+		}
+		all.Wait()
+		time.Sleep(100 * ms)
+	}
+	p.store.delay.Store(0)
+	p.ask(20 * time.Second)
+}
+
 // fails has all calls fail for as long, and then work again.
 func (p patientOf) fails(d time.Duration, err error) {
 	p.store.cut(err)
@@ -270,17 +286,18 @@ var faultsTold = []struct {
 	}, {
 		name: "calls wait for their turn in the process", options: tiered.Options{MaxInFlight: 1},
 		fault: func(p patientOf) {
-			p.store.delay.Store(int64(15 * ms)) // less than Budget
-			for i := range 100 {
-				var all sync.WaitGroup
-				for j := range 5 {
-					all.Go(func() { p.l.Allow(ctx, fmt.Sprint("cold", i, "-", j)) })
-				}
-				all.Wait()
-				time.Sleep(100 * ms)
-			}
-			p.store.delay.Store(0)
-			p.ask(20 * time.Second)
+			p.crowds(func(key string) { p.l.Allow(ctx, key) })
+		},
+		lines: []string{
+			"WARN this process is later than Budget, and not redis: the fail modes decide for keys without a lease",
+			"INFO this process is within Budget again",
+		},
+		figures: "policy.Tokens.Fallback policy.Costs.Settled node.Calls.Overruns node.Outages.Settled",
+		attrs:   `"round trip"=16ms late=0s budget=20ms`,
+	}, {
+		name: "calls for two keys wait for their turn in the process", options: tiered.Options{MaxInFlight: 1},
+		fault: func(p patientOf) {
+			p.crowds(func(key string) { tiered.All(p.l.For(key), p.l.For(key+" too")).Allow(ctx) })
 		},
 		lines: []string{
 			"WARN this process is later than Budget, and not redis: the fail modes decide for keys without a lease",

@@ -193,7 +193,7 @@ func (p *Part) carry(ctx context.Context) bool {
 // waited ends a wait that began at begin, with the answer, or with the reason why there is none.
 func (p *Part) waited(ctx context.Context, begin time.Duration, o local.Outcome, answered bool) {
 	g := p.Limiter.Group
-	w := p.waiter
+	w, asked := p.waiter, p.now
 	if p.several {
 		p.yield()
 	}
@@ -211,7 +211,7 @@ func (p *Part) waited(ctx context.Context, begin time.Duration, o local.Outcome,
 		p.decided(canceled(ctx, p.bucket.Policy()), p.bucket)
 	default:
 		if n := p.bucket.node.Load(); n != nil {
-			nodeOf(n).Overran(p.until-begin, p.now-p.until)
+			nodeOf(n).Overran(p.until-asked, p.now-p.until) // not since begin: the parts before this one waited too
 		}
 		p.state = leftToFailMode
 	}

@@ -272,7 +272,7 @@ var ofNode = []reading[tiered.NodeStats]{
 	only(Counter, "tiered_outage_seconds_total", "s", "Time in which the breaker was not closed.",
 		func(n tiered.NodeStats) float64 { return n.Outages.Time.Seconds() }),
 	only(Counter, "tiered_overruns_total", "{request}",
-		"Decisions without an answer within Budget: the fail mode decided.",
+		"Decisions that waited for an answer until Budget was over: the fail mode decided.",
 		func(n tiered.NodeStats) int64 { return n.Calls.Overruns }),
 	only(Counter, "tiered_late_replies_total", "{reply}", "Answers after Timeout.",
 		func(n tiered.NodeStats) int64 { return n.Calls.LateReplies }),
