@@ -398,7 +398,7 @@ func (c *composer) settle(made bool) bool {
 	if !c.Clock || b.hot.lease == nil {
 		return made
 	}
-	if d := &b.hot.lease.outage.debt; d.certain > 0 || d.admitted > 0 && (made || b.hot.retired() || b.hot.view.probe == probeNow) {
+	if d := &b.hot.lease.outage.debt; d.certain > 0 || d.admitted > 0 && (made || b.hot.retired() || b.hot.view.probe == probeNow || b.hot.upkeep == reporting) {
 		c.owe()
 		return true
 	}

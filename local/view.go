@@ -24,6 +24,7 @@ type view struct {
 	certainty certainty // how well the level bounds what the bucket has
 	failures  uint8     // calls without an answer, in a row
 	probe     probe
+	telling   telling // it is the last byte of a word
 }
 
 // certainty says how much the bucket had at most when its level was last seen; see
@@ -48,6 +49,15 @@ const (
 	probeNot   probe = iota
 	probeLater       // to find out whether Redis answers, when the back-off is over
 	probeNow         // the same, now
+)
+
+// telling says whether the owner is to tell Redis of a debt though nobody asks for the key.
+type telling uint8
+
+const (
+	tellNot    telling = iota
+	tellLater          // once there was an outage
+	tellOutage         // there is one, or was
 )
 
 // certaintyOf says what a reply to a call leaves uncertain.

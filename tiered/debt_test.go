@@ -232,3 +232,53 @@ func TestLostAnswersChargeADebtOnce(t *testing.T) {
 		})
 	}
 }
+
+// A process that nobody asks again tells of what its fail mode admitted: of a quota, another process
+// would admit it a second time.
+func TestDebtOfAKeyThatNobodyAsksFor(t *testing.T) {
+	t.Parallel()
+	eachDebt(t, tiered.Policy{Limit: tiered.PerHour(1000)}, func(t *testing.T, s *remote.Memory, l *tiered.Limiter) {
+		breaks(t, s, l)
+		for range 300 {
+			if !l.Allow(ctx, "user").Allowed {
+				t.Fatal("refused in the outage")
+			}
+		}
+		time.Sleep(time.Minute) // it is tried, and makes no call
+		heals(t, s, l)
+		time.Sleep(15 * time.Second)
+		other := limiter(t, s, l.Policy(), nil)
+		if n, _ := other.AllowAtMost(ctx, "user", 1000); n < 700 || n > 700+1000/50 { // a bucket is refilled meanwhile
+			t.Errorf("another process has %d of 1000, of which 300 were used", n)
+		}
+	})
+}
+
+// There may be as many debts to tell of as a process keeps keys. Redis, which is just back, is told
+// of 500 in a second.
+func TestDebtsOfManyKeys(t *testing.T) {
+	t.Parallel()
+	bubble(t, "", func(t *testing.T) {
+		const keys = 20_000
+		s := newDistant(time.Millisecond)
+		l := limiter(t, s, tiered.Policy{Limit: tiered.PerDay(1000), FailMode: tiered.FailOpen}, nil)
+		time.Sleep(4 * time.Second)
+		breaks(t, s.Memory, l)
+		for i := range keys {
+			l.Allow(ctx, fmt.Sprint("user", i))
+		}
+		time.Sleep(time.Minute)
+		heals(t, s.Memory, l)
+		for range 20 {
+			before := s.calls.Load()
+			time.Sleep(time.Second)
+			if calls := s.calls.Load() - before; calls > 500+50+10 { // a tenth of a second at once, and what else is asked
+				t.Errorf("%d calls in a second", calls)
+			}
+		}
+		time.Sleep(keys / 500 * time.Second)
+		if settled := l.Stats().Costs.Settled; settled < keys {
+			t.Errorf("%d of %d tokens are charged", settled, keys)
+		}
+	})
+}

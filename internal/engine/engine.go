@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/internal/report"
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
@@ -59,6 +61,7 @@ type Group struct {
 
 	waiters       sync.Pool // of *waiter
 	schedule      schedule
+	debts         *rate.Limiter // of calls that tell of debts which no request reports
 	queues        waitQueues
 	joinMu        sync.Mutex           // held while one request joins several queues
 	spent         local.SpentFallbacks // what evicted keys have used of what they may use in an outage

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -22,7 +24,7 @@ import (
 func NewGroup(o Options) *Group {
 	g := &Group{
 		Options: o, Base: time.Now().Add(-1), // so that no time of this Group is 0, which often means never
-		forgotten: make(chan struct{}, 1),
+		forgotten: make(chan struct{}, 1), debts: rate.NewLimiter(debtsPerSecond, debtsPerSecond/10),
 	}
 	g.Simulated, _ = o.Store.(Simulated)
 	g.newLease()
@@ -57,6 +59,7 @@ func (g *Group) Run(ctx context.Context) {
 		g.WatchClock(now)
 		for _, b := range g.schedule.due(now) {
 			b.apply(now, b.Check(now))
+			b.tellDebt(now)
 		}
 		pause := g.schedule.pause(g.Now())
 		g.due.Store(int64(g.Now() + pause))

@@ -64,6 +64,9 @@ func (b *Bucket) fallBack(now time.Duration, n int64) (o local.Outcome, ok bool)
 	if o.Tier == local.Failover {
 		g.warnIfUnheard()
 	}
+	if o.Allowed() && b.TellsLater() {
+		g.planToTell(now, b)
+	}
 	return o, o.Reason != local.Outdated
 }
 

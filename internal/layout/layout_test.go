@@ -59,6 +59,7 @@ var importRules = []importRule{
 			"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/report", "internal/fifo", "internal/defaults",
 			"internal/calendar",
 		},
+		modules: []string{xTime}, // it paces the calls that tell of debts
 	},
 	{
 		packages: "tiered",

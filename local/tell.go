@@ -1,0 +1,46 @@
+package local
+
+import "time"
+
+// TellsLater reports that the fail mode has admitted tokens that no refill pays within a minute, so
+// the owner has to tell Redis of them after the outage, though nobody may ask for the key again. It
+// reports that once, until StillOwes reports false.
+func (b *Bucket) TellsLater() bool {
+	if !b.Policy().slow() {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hot.life != inUse || b.hot.owing() == 0 || b.hot.view.telling != tellNot {
+		return false
+	}
+	b.hot.view.telling = tellLater
+	return true
+}
+
+// StillOwes reports whether the owner has to tell Redis of a debt that TellsLater has reported. down
+// says that the node does not answer now. A debt is not told before the owner has seen that, nor
+// twice: a key whose calls fail while its node answers others is left to its next request.
+func (b *Bucket) StillOwes(down bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	tells := &b.hot.view.telling
+	switch {
+	case *tells == tellNot:
+		return false
+	case b.hot.life != inUse, b.hot.owing() == 0, *tells == tellLater && !down:
+		*tells = tellNot
+		return false
+	}
+	*tells = tellOutage
+	return true
+}
+
+// TellDebt is Report after an outage.
+func (b *Bucket) TellDebt(now time.Duration) Effect {
+	b.mu.Lock()
+	b.hot.view.telling = tellLater
+	b.mu.Unlock()
+	e, _ := b.Report(now)
+	return e
+}
