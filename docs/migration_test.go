@@ -140,9 +140,15 @@ func fromHTTPRate(r router, store remote.Store, byToken, byPath func(*http.Reque
 	limit, err := httplimit.New([]httplimit.Rule{{
 		Limiter: limiter,
 		Key:     httplimit.JoinKeys(httplimit.KeyFunc(byToken), httplimit.KeyFunc(byPath)),
-		Missing: httplimit.Together, // all without a token are one client; httprate has one for each path
+		Missing: httplimit.Together, // all without a token are one client
 	}}, &httplimit.Options{
-		Denied: func(w http.ResponseWriter, r *http.Request, _ httplimit.Refusal) { tooMany(w, r) },
+		Denied: func(w http.ResponseWriter, r *http.Request, refusal httplimit.Refusal) {
+			if refusal.Status == http.StatusTooManyRequests {
+				tooMany(w, r)
+				return
+			}
+			http.Error(w, refusal.Reason.String(), refusal.Status) // 503, 400: not the client's rate
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -246,6 +252,9 @@ func TestFromHTTPRate(t *testing.T) {
 		if w := get("/a"); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" ||
 			w.Header().Get("X-RateLimit-Limit") != "100" || w.Body.String() != "slow down\n" {
 			t.Errorf("%d, %v, %s", w.Code, w.Header(), w.Body)
+		}
+		if w := get("/" + strings.Repeat("long", 1<<14)); w.Code != http.StatusBadRequest {
+			t.Errorf("a key that is too long: %d, %s", w.Code, w.Body)
 		}
 		if w := get("/b"); w.Code != http.StatusOK {
 			t.Errorf("another endpoint: %d, %v", w.Code, w.Header())

@@ -22,6 +22,7 @@ func perMonth(group *tiered.Group, billingDay map[string]int, planOf map[string]
 	month, err := group.NewLimiter(tiered.Policy{
 		Name:      "month",
 		Algorithm: tiered.FixedWindow,
+		FailMode:  tiered.FailClosed, // else more is admitted while Redis is late or gone
 		Limit:     tiered.PerMonth(10_000).In("Europe/Berlin"),
 		PerKey: func(customer string) tiered.Limit {
 			quota := cmp.Or(quotas[planOf[customer]], 10_000)

@@ -442,9 +442,14 @@ httplimit: rules[3].Key is Cookie(""): must be the name of a cookie
 httplimit: rules[4].Limiter is zero: must be made by tiered.New or Group.NewLimiter
 httplimit: rules[5].Plan is set, and policy "none" has no Plans: must be nil, or the policy must have plans
 httplimit: Options.Jitter is -1ns: must be 0 to 1h
-httplimit: Options.Headers.Prefix is "X RateLimit": must be the beginning of a header field's name, as X-RateLimit is`
+httplimit: Options.Headers.Prefix is "X RateLimit": must be the beginning of a header field's name, as X-RateLimit is, to which -Limit is added`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+	_, err = httplimit.New([]httplimit.Rule{{Limiter: l, Key: httplimit.RemoteIP(), Missing: httplimit.Refuse}},
+		&httplimit.Options{Headers: httplimit.Headers{Prefix: "RateLimit-"}})
+	if err == nil || !strings.Contains(err.Error(), `Options.Headers.Prefix is "RateLimit-"`) {
+		t.Errorf("a prefix with its dash: %v", err)
 	}
 	if _, err := httplimit.New(nil, nil); err == nil || err.Error() != "httplimit: rules is empty: must have one at least" {
 		t.Errorf("no rules: %v", err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rules"
@@ -133,8 +134,8 @@ func fill(list []Rule, o *Options) (f Options, counted []rules.Rule[*http.Reques
 	if f.Jitter < 0 || f.Jitter > maxJitter {
 		bad("Options.Jitter is %v: must be 0 to 1h", f.Jitter)
 	}
-	if f.Headers.Prefix != "" && !isToken(f.Headers.Prefix) {
-		bad("Options.Headers.Prefix is %q: must be the beginning of a header field's name, as X-RateLimit is", f.Headers.Prefix)
+	if p := f.Headers.Prefix; p != "" && (!isToken(p) || strings.HasSuffix(p, "-")) {
+		bad("Options.Headers.Prefix is %q: must be the beginning of a header field's name, as X-RateLimit is, to which -Limit is added", p)
 	}
 	if f.Random == nil {
 		f.Random = rand.Float64
