@@ -6,6 +6,13 @@ export GORACE ?= atexit_sleep_ms=0
 
 # The race detector needs a C compiler. Without one the tests run without it, and say so.
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+RACE := $(RACE)
+
+# What make test and make test-long build without it is built as the Dockerfile of contrib/rls does it, whose program a test
+# needs: so each package is compiled in one way less. The race detector needs cgo.
+test test-long: export CGO_ENABLED := 0
+test test-long: export GOFLAGS := $(shell go env GOFLAGS) -trimpath
+RACING := $(if $(RACE),CGO_ENABLED=1)
 
 # The tests of rapid draw the same each time, so that a commit is green or red whoever runs it. 0 draws at random, as go test
 # alone does and `make hunt`.
@@ -66,19 +73,20 @@ LONGER = $$(grep -rlE --include='*_test.go' 'testing\.Short\(\)|pgregory\.net/ra
 # Adapters that start no goroutine of their own. The race detector watches them in `make hunt HUNT=race`: it has all of
 # their frameworks compiled once more.
 ADAPTERS := contrib/echolimit contrib/fasthttplimit contrib/fiberlimit contrib/ginlimit
-MODULES := $(filter-out $(ADAPTERS),$(patsubst %/,%,$(wildcard contrib/*/))) examples/services
+MODULES := $(filter-out $(ADAPTERS),$(patsubst %/,%,$(wildcard contrib/*/)))
 
 # -vet=off: make check has vetted, and make lint does.
 test: ## before a pull request: the short tests, under the race detector what services run, and the promise on a real Redis
 	@$(REDIS)
 	@test -n "$(RACE)" || echo "cgo is off or there is no C compiler: testing without the race detector"
-	go test -vet=off $(RACE) -short -timeout $(TIMEOUT) $(RACED)
+	$(RACING) go test -vet=off $(RACE) -short -timeout $(TIMEOUT) $(RACED)
 	go test -vet=off -short -timeout $(TIMEOUT) $(call except,$(RACED))
 	go test -vet=off -short -timeout $(TIMEOUT) -run '^TestFleet' ./tiered
-	go test -vet=off -timeout $(TIMEOUT) -skip '^TestQuotas' .
+	go test -vet=off -timeout $(TIMEOUT) -parallel 3 -skip '^TestQuotas' .
 
-# What takes real time runs without the race detector, which slows everything down. The GUARDED lines are the stores' tests
-# as the user of docs/redis.md, by unix socket and RESP2.
+# What takes real time runs without the race detector, which slows everything down. So do tests that build a program and start
+# it, because the detector would watch them and not the program: in contrib/rls they are skipped with it. The GUARDED lines are
+# the stores' tests as the user of docs/redis.md, by unix socket and RESP2.
 test-long: ## what make test leaves out: real time, real faults, the contrib modules, a user with few rights, lint; CI runs both
 	@$(REDIS)
 	go test -vet=off -p 1 -timeout $(TIMEOUT) $(REALTIME)
@@ -86,9 +94,10 @@ test-long: ## what make test leaves out: real time, real faults, the contrib mod
 	go test -vet=off -timeout $(TIMEOUT) $(LONGER)
 	@$(PROMETHEUS) || echo "promtool is not there: the alerts of contrib/prometheus are tested without it"
 	@$(ENVOY)
-	for module in $(MODULES); do (cd $$module && TIERED_TEST_ENVOY="$(TIERED_TEST_ENVOY)" go test -vet=off $(RACE) -timeout $(TIMEOUT) ./...) || exit 1; done
+	for module in $(MODULES); do (cd $$module && $(RACING) TIERED_TEST_ENVOY="$(TIERED_TEST_ENVOY)" go test -vet=off $(RACE) -timeout $(TIMEOUT) ./...) || exit 1; done
+	cd contrib/rls && TIERED_TEST_ENVOY="$(TIERED_TEST_ENVOY)" go test -vet=off -timeout $(TIMEOUT) ./cmd/tieredd ./bench
 	for module in contrib/grpclimit contrib/rls; do (cd $$module && go test -vet=off -run Allocat .) || exit 1; done
-	for module in $(ADAPTERS); do (cd $$module && go test -vet=off -timeout $(TIMEOUT) ./...) || exit 1; done
+	for module in $(ADAPTERS) examples/services; do (cd $$module && go test -vet=off -timeout $(TIMEOUT) ./...) || exit 1; done
 	TIERED_TEST_GUARDED=1 go test -vet=off -short -timeout $(TIMEOUT) ./remote .
 	TIERED_TEST_GUARDED=1 go test -vet=off -short -timeout $(TIMEOUT) -run 'Hostile|TLS|FarFromRedis|LostDoubled|ScriptFlush|Foreign|Flood' ./tiered
 	@$(REDIS_VERSIONS) || echo "other versions of Redis are not there: only the redis-server in PATH is tested"
@@ -101,7 +110,7 @@ define on-each-redis
 	[ -x "$$dir/redis-server" ] || continue; \
 	"$$dir/redis-server" --version; \
 	PATH="$$dir:$$PATH" go test -vet=off -count=1 -short -timeout $(TIMEOUT) ./failover && \
-		PATH="$$dir:$$PATH" go test -vet=off -count=1 -timeout $(TIMEOUT) -run 'TestExact|TestNothingStaysBehind' . && \
+		PATH="$$dir:$$PATH" go test -vet=off -count=1 -timeout $(TIMEOUT) -parallel 3 -run 'TestExact|TestNothingStaysBehind' . && \
 		PATH="$$dir:$$PATH" TIERED_TEST_GUARDED=1 go test -vet=off -count=1 -short -timeout $(TIMEOUT) ./remote || exit 1; \
 done
 endef

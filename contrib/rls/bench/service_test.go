@@ -22,6 +22,7 @@ import (
 	health "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/race"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
@@ -47,6 +48,9 @@ func build(t *testing.T) (ours, theirs program) {
 
 func buildOurs(t *testing.T) program {
 	t.Helper()
+	if race.On {
+		t.Skip("it starts processes, which the race detector does not watch: go test without -race")
+	}
 	p := program{name: "tieredd", binary: filepath.Join(t.TempDir(), "tieredd")}
 	goBuild(t, "-o", p.binary, "../cmd/tieredd")
 	return p

@@ -133,6 +133,7 @@ func TestCrowd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute of real time")
 	}
+	t.Parallel()                           // it waits, as the other parallel tests do
 	const clients, streams = 20, 20 * 1000 // that are open: a connection has TIERED_MAX_STREAMS
 	p := start(t, limits)
 	p.play(t, [2]string{"shop | user=a", "OK | OK 99/100"})
@@ -159,6 +160,7 @@ func TestCrowd(t *testing.T) {
 // At SIGTERM, those who watch its health see that it takes no more calls. A call under way is
 // answered. A crowd does not keep it for longer than TIERED_DRAIN.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	p := start(t, limits, "TIERED_DRAIN=4s")
 	crowd(t, p, 3, 10)
 	conn := fatal.Get(grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)

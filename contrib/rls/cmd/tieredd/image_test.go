@@ -99,6 +99,7 @@ func image(t *testing.T) string {
 	if testing.Short() {
 		t.Skip("it builds the image's program")
 	}
+	program(t)
 	dir := filepath.Join(programs, "image")
 	if _, err := os.Stat(dir); err != nil {
 		if out, err := exec.Command("sh", "../../../../scripts/image-layout.sh", dir).CombinedOutput(); err != nil {

@@ -30,6 +30,7 @@ import (
 	tieredd "github.com/tiered-limiter/tiered-limiter/contrib/rls/cmd/tieredd"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/race"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 )
 
@@ -57,13 +58,23 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-var program = sync.OnceValues(func() (string, error) {
+var build = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(programs, "tieredd")
 	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
 	return path, nil
 })
+
+// program returns tieredd, for tests that start it. They run without the race detector, because it
+// would watch them and not the process.
+func program(t *testing.T) string {
+	t.Helper()
+	if race.On {
+		t.Skip("it starts processes, which the race detector does not watch: go test without -race")
+	}
+	return fatal.Get(build())(t)
+}
 
 // start starts tieredd with further variables in its environment. It ends with the test.
 func start(t *testing.T, config string, env ...string) *process {
@@ -74,6 +85,7 @@ func start(t *testing.T, config string, env ...string) *process {
 // startTLS is start for a process whose HTTP port has TLS, if config is not nil.
 func startTLS(t *testing.T, config *tls.Config, limits string, env ...string) *process {
 	t.Helper()
+	program(t)
 	root := t.TempDir()
 	p := &process{file: filepath.Join(root, "config", "limits.yaml")}
 	fatal.If(t, os.Mkdir(filepath.Dir(p.file), 0o700))
@@ -116,7 +128,7 @@ func startTLS(t *testing.T, config *tls.Config, limits string, env ...string) *p
 // launch starts the process.
 func (p *process) launch(t *testing.T) {
 	t.Helper()
-	path := fatal.Get(program())(t)
+	path := program(t)
 	p.Cmd = exec.Command(path)
 	p.Stderr, p.Env, p.SysProcAttr = p.logFile, p.env, redistest.DieWithParent()
 	fatal.If(t, p.Start())
@@ -125,7 +137,7 @@ func (p *process) launch(t *testing.T) {
 // tool runs tieredd to its end, and returns what it writes.
 func tool(t *testing.T, env []string, args ...string) (out string, err error) {
 	t.Helper()
-	path := fatal.Get(program())(t)
+	path := program(t)
 	c := exec.CommandContext(t.Context(), path, args...)
 	c.Env = append(os.Environ(), env...)
 	text, err := c.CombinedOutput()
@@ -301,6 +313,7 @@ func TestLife(t *testing.T) {
 
 // It is ready when Redis has answered once, and stays so in an outage.
 func TestReadiness(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	p := start(t, limits, "REDIS_URL="+redis.URL())
 	p.terminate(t)

@@ -279,7 +279,7 @@ func TestSlowControlPlane(t *testing.T) {
 		t.Skip("it is told after ten seconds")
 	}
 	silent := fatal.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-	defer silent.Close()
+	t.Cleanup(func() { _ = silent.Close() })
 	go func() {
 		for {
 			if _, err := silent.Accept(); err != nil {
@@ -301,15 +301,18 @@ func TestSlowControlPlane(t *testing.T) {
 		plane.Address:          "the control plane has sent no configuration yet",
 		silent.Addr().String(): "the control plane does not answer, and there is no configuration yet",
 	} {
-		p := start(t, "", ofPlane(address, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")...)
-		eventually(t, "it is told", func() bool { return p.told(text) == 1 })
-		if n := p.limitOf(t, "a"); n != -1 {
-			t.Errorf("a call is answered: %d", n)
-		}
-		if address == plane.Address {
-			close(told)
-			eventually(t, "it is used", func() bool { return p.limitOf(t, "a") == 100 })
-		}
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			p := start(t, "", ofPlane(address, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")...)
+			eventually(t, "it is told", func() bool { return p.told(text) == 1 })
+			if n := p.limitOf(t, "a"); n != -1 {
+				t.Errorf("a call is answered: %d", n)
+			}
+			if address == plane.Address {
+				close(told)
+				eventually(t, "it is used", func() bool { return p.limitOf(t, "a") == 100 })
+			}
+		})
 	}
 }
 
