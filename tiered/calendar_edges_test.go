@@ -79,6 +79,7 @@ func TestProcessesThatDifferInTheEndOfAMonth(t *testing.T) {
 			bubble(t, fmt.Sprint(size, first), func(t *testing.T) {
 				edge := untilDate("UTC", 2000, time.January, 31, 23).Add(30 * time.Minute)
 				in := between{edges: []time.Time{edge.Add(30 * time.Minute), edge.Add(90 * time.Minute)}}
+				time.Sleep(time.Until(in.edges[0]) - 10*second) // without heartbeats
 				store := newDistant(ms)
 				var all []*tiered.Limiter
 				for _, zone := range []string{"UTC", "Etc/GMT+1"} {
@@ -199,6 +200,7 @@ func TestClockSetBackOverTheEndOfAMonth(t *testing.T) {
 		for mode, step := range []time.Duration{500 * ms, 900 * ms, 400 * ms} {
 			bubble(t, fmt.Sprint(size, step), func(t *testing.T) {
 				edge := untilDate("UTC", 2000, time.January, 31, 23).Add(time.Hour)
+				time.Sleep(time.Until(edge) - 10*second) // without heartbeats
 				store := newDistant(ms)
 				var all []*tiered.Limiter
 				for range 3 {

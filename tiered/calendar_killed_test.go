@@ -17,7 +17,7 @@ func TestWhatAKilledProcessBurns(t *testing.T) {
 	var most struct{ ofWindow, ofSecond float64 }
 	trials, seeds := 0, 10
 	if testing.Short() {
-		seeds = 2
+		seeds = 1
 	}
 	for _, limit := range []tiered.Limit{tiered.PerMonth(2000), tiered.PerMonth(30_000), tiered.PerDay(1_000_000).In("Asia/Tokyo"), tiered.PerDay(30_000).In("UTC")} {
 		for _, rate := range []int{5, 50, 500} { // a second, of the process that is killed

@@ -33,6 +33,7 @@ func TestQuotaPerMonth(t *testing.T) {
 			}{{"ann", time.February, 16}, {"bob", time.February, 28}, {"eve", time.March, 31}} {
 				bubble(t, fmt.Sprint(size, processes, day.key), func(t *testing.T) {
 					edge := untilDate("America/New_York", 2000, day.month, day.last, 23).Add(time.Hour)
+					time.Sleep(time.Until(edge) - 10*second) // without heartbeats
 					p := tiered.Policy{
 						Limit: quota(200), Algorithm: tiered.FixedWindow, FailMode: tiered.FailClosed, Lease: tiered.Lease{Size: size},
 						PerKey: func(key string) tiered.Limit { return quota(200).From(billed[key]) },

@@ -32,7 +32,7 @@ func TestNewRateCountsFromTheNextCallOn(t *testing.T) {
 		later    time.Duration // from the change on
 		want     int64
 	}{
-		{"raised by day", tiered.PerDay(10), tiered.PerDay(1000).WithBurst(1000), 12 * time.Hour, 0, 5},
+		{"raised by hour", tiered.PerHour(10), tiered.PerHour(1000).WithBurst(1000), 30 * time.Minute, 0, 5},
 		{"raised from minutes to seconds", tiered.PerMinute(1).WithBurst(100), tiered.PerSecond(100), 2 * second, 0, 0},
 		{"raised, and a while later", tiered.PerMinute(1).WithBurst(100), tiered.PerSecond(100), 2 * second, 300 * ms, 0},
 		{"a larger burst", tiered.PerSecond(10), tiered.PerSecond(10).WithBurst(1000), 500 * ms, 0, 5},

@@ -57,10 +57,10 @@ func TestDebtAges(t *testing.T) {
 		least        int64 // what is there then, in a bucket and in a window of 100 per minute
 		least2       int64
 	}{
-		{0, time.Hour, 30, 100, 100},
+		{0, 10 * time.Minute, 30, 100, 100},
 		{0, 66 * time.Second, 30, 100, 100}, // two blocks of a window more than its length
 		{0, 15 * time.Second, 30, 92, 65},
-		{10 * time.Minute, time.Hour, 90, 100, 100},
+		{10 * time.Minute, 10 * time.Minute, 90, 100, 100},
 		{10 * time.Minute, 15 * time.Second, 90, 30, 5},
 	} {
 		t.Run(fmt.Sprint(c.outage, " ", c.idle, " ", c.requests), func(t *testing.T) {

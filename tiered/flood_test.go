@@ -62,7 +62,7 @@ func TestFloodOfKeys(t *testing.T) {
 	}
 	flood := 1_000_000
 	if testing.Short() {
-		flood = 100_000
+		flood = 30_000
 	}
 	const maxKeys, callers = 10_000, 64
 	server := redistest.Start(t)

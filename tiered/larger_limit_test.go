@@ -127,7 +127,11 @@ func TestProcessesWithDifferentLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var parts []string
-			for seed := range uint64(8) {
+			seeds := uint64(8)
+			if testing.Short() {
+				seeds = 2
+			}
+			for seed := range seeds {
 				var admitted int64
 				var over float64
 				var first caller

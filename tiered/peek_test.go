@@ -135,7 +135,7 @@ func TestPeekEachWithoutRedis(t *testing.T) {
 func TestPeekSaysWhatAllowSays(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]tiered.Policy{
-		"token bucket":     {Limit: tiered.PerDay(1)},
+		"token bucket":     {Limit: tiered.PerHour(1)},
 		"several limits":   {Limit: tiered.PerSecond(10).And(tiered.PerHour(1000))},
 		"sliding log":      {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingLog},
 		"sliding window":   {Limit: tiered.PerMinute(10), Algorithm: tiered.SlidingWindow},

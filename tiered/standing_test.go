@@ -119,7 +119,7 @@ func (b bounds) take(t *testing.T, after time.Duration, n int64) {
 // process.
 func TestStandingSharesKeepTheLimits(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
+	for i, c := range []struct {
 		policy tiered.Policy
 		most   int64   // in a minute
 		part   float64 // of that, at least
@@ -129,6 +129,9 @@ func TestStandingSharesKeepTheLimits(t *testing.T) {
 		{half(standingPolicy("api")), 200 + 60*100, 0.97},
 		{half(standingAlso("api")), 1000 + 60*50, 0.95},
 	} {
+		if testing.Short() && (i == 1 || i == 2) {
+			continue
+		}
 		synctest.Test(t, func(t *testing.T) {
 			all := fleetOf(t, remote.NewMemory(), 3, c.policy)
 			limits, admitted, start := boundsOf(c.policy), int64(0), time.Now()
