@@ -186,6 +186,7 @@ func TestFromRedisRate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer group.Close(context.Background())
+	var wrong []string
 	for _, c := range []struct {
 		user  string
 		admit int
@@ -196,13 +197,21 @@ func TestFromRedisRate(t *testing.T) {
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			r.Header.Set("X-User", c.user)
 			if handler(w, r); w.Code != http.StatusOK && i < c.admit {
-				t.Errorf("%s, request %d: %d, %v", c.user, i, w.Code, w.Header())
+				wrong = append(wrong, fmt.Sprintf("%s, request %d: %d, %v", c.user, i, w.Code, w.Header()))
 			}
 		}
 		refused := w.Code == http.StatusTooManyRequests && w.Header().Get("Retry-After") != ""
 		if c.user != "bob" && !refused || w.Header().Get("X-RateLimit-Limit") == "" {
-			t.Errorf("%s, the last: %d, %v", c.user, w.Code, w.Header())
+			wrong = append(wrong, fmt.Sprintf("%s, the last: %d, %v", c.user, w.Code, w.Header()))
 		}
+	}
+	for _, n := range group.Stats().Nodes {
+		if n.Calls.Overruns > 0 { // the machine is busy, and the fail mode has decided
+			t.Skipf("not judged: %d decisions got no answer within Budget; %v", n.Calls.Overruns, wrong)
+		}
+	}
+	if wrong != nil {
+		t.Error(strings.Join(wrong, "\n"))
 	}
 }
 
