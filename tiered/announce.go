@@ -99,8 +99,11 @@ func (l *Limiter) announced() remote.AnnouncedPolicy {
 	p := policyOf(l.core.Settings())
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.limitsOf != p {
+		l.limits, l.limitsOf = p.limitsText(), p
+	}
 	return remote.AnnouncedPolicy{
-		Name: l.core.Name, Limits: p.limitsText(), Shared: l.split.wants(p), Used: l.split.Uses(),
+		Name: l.core.Name, Limits: l.limits, Shared: l.split.wants(p), Used: l.split.Uses(),
 	}
 }
 
@@ -178,6 +181,9 @@ func (h *health) reportOthers(l *Limiter) {
 	warn, tell := services > 0 && !o.warned, here > 0 && !o.told
 	o.warned, o.told = o.warned || warn, here > 0
 	l.mu.Unlock()
+	if !warn && !tell {
+		return
+	}
 	about := []any{
 		"node", node, "policy", l.core.Name, "service", g.options.Service, "limits", l.Policy().limitsText(),
 	}

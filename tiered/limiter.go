@@ -22,9 +22,11 @@ type Limiter struct {
 	setMu    sync.Mutex   // one SetPolicy at a time
 	revision atomic.Int64 // of the policy
 
-	mu     sync.Mutex
-	others otherLimits // processes with other limits
-	split  splitUse    // how the processes split the limits
+	mu       sync.Mutex
+	others   otherLimits // processes with other limits
+	limits   string      // the text of the limits of limitsOf, because each report of presence has it
+	limitsOf *Policy
+	split    splitUse // how the processes split the limits
 
 	unknownPlans atomic.Int64 // requests with a plan that the policy does not have
 	removed      atomic.Bool  // by SetPolicies
