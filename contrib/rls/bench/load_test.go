@@ -21,7 +21,8 @@ const callers = 32
 type load struct {
 	descriptor string  // its key
 	rate       float64 // calls per second
-	keys       int     // as many values, all equally frequent
+	keys       int     // as many values
+	zipf       float64 // value k comes with a frequency ∝ 1/k^zipf; 0 means that all are equally frequent
 	first      int     // the first of them
 }
 
@@ -59,6 +60,11 @@ func (s *service) offer(t *testing.T, l load, length time.Duration) (u used) {
 	for i := range callers {
 		all.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), uint64(l.first)))
+			value := func() int { return random.IntN(l.keys) }
+			if l.zipf > 0 {
+				zipf := rand.NewZipf(random, l.zipf, 1, uint64(l.keys-1))
+				value = func() int { return int(zipf.Uint64()) }
+			}
 			client := s.replicas[i%len(s.replicas)].client
 			var mine []time.Duration
 			admitted := 0
@@ -68,7 +74,7 @@ func (s *service) offer(t *testing.T, l load, length time.Duration) (u used) {
 					break
 				}
 				time.Sleep(at - time.Since(begin))
-				r := request(l.descriptor, "u"+strconv.Itoa(l.first+random.IntN(l.keys)))
+				r := request(l.descriptor, "u"+strconv.Itoa(l.first+value()))
 				sent := time.Now()
 				answer, err := client.ShouldRateLimit(context.Background(), r)
 				if err != nil {

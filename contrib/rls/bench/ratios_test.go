@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,10 +30,18 @@ descriptors:
     rate_limit:
       unit: minute
       requests_per_unit: 10000000
+  - key: visitor
+    rate_limit:
+      unit: minute
+      requests_per_unit: 1000
 `
 
-// standing is what only our file says of the last descriptor.
-const standing = "    tiered: {algorithm: token bucket, standing: 1/8}\n"
+// shared is what only our file says, of the last two descriptors.
+func shared(config string) string {
+	const standing = "    tiered: {algorithm: token bucket, standing: 1/8}\n"
+	visitor := strings.Index(config, "  - key: visitor")
+	return config[:visitor] + standing + config[visitor:] + standing
+}
 
 // A line is the median of this many rounds. In a round each service is offered the load for a time,
 // one after the other.
@@ -52,8 +61,8 @@ func TestRatios(t *testing.T) {
 	}
 	ours, theirs := build(t)
 	a, b := ours.start(t, 1, config), theirs.start(t, 1, config)
-	withShares := ours.start(t, 1, config+standing)
-	shared := time.Now().Add(firstShares)
+	withShares := ours.start(t, 1, shared(config))
+	begins := time.Now().Add(firstShares)
 	bound := func(name string, value, bound float64, least bool) {
 		l := ratio.Line{Name: name, Value: value, Bound: bound, Least: least}
 		fmt.Println(l)
@@ -65,7 +74,9 @@ func TestRatios(t *testing.T) {
 	compare := func(l load) (quotients func(of func(used) float64) float64) {
 		var us, them []used
 		for i := range rounds {
-			l.first += l.keys * i // keys that neither has seen
+			if l.zipf == 0 {
+				l.first += l.keys * i // keys that neither has seen
+			}
 			turns := []func(){
 				func() { us = append(us, a.offer(t, l, turn)) },
 				func() { them = append(them, b.offer(t, l, turn)) },
@@ -82,7 +93,7 @@ func TestRatios(t *testing.T) {
 			t.Logf("ours   %v", us[i])
 			t.Logf("theirs %v", them[i])
 		}
-		shown = us[0]
+		shown = us[rounds-1] // when its keys are known
 		return func(of func(used) float64) float64 {
 			var q []float64
 			for i := range us {
@@ -106,8 +117,16 @@ func TestRatios(t *testing.T) {
 	rare := compare(load{descriptor: "user", rate: rate, keys: 100_000, first: 1000})
 	bound("rarely used descriptors: calls per second of processor, service and Redis: ours ÷ theirs", 1/rare(processor), 1, true)
 	bound("rarely used descriptors: p99: ours ÷ theirs", rare(p99), 1.1, false)
-	time.Sleep(time.Until(shared)) // the lines before may take less
+	visitors := load{descriptor: "visitor", rate: rate, keys: 100_000, zipf: 1.1}
+	zipf := compare(visitors)
+	bound("Zipf 1.1, 1000 per minute: calls per second of processor, service and Redis: ours ÷ theirs", 1/zipf(processor), 1.05, true)
+	bound("Zipf 1.1, 1000 per minute: p99: ours ÷ theirs", zipf(p99), 1, false)
+	time.Sleep(time.Until(begins)) // the lines before may take less
 	a = withShares
+	members := compare(visitors)
+	bound("Zipf 1.1, 1000 per minute, standing shares: calls per second of processor: ours ÷ theirs", 1/members(processor), 1.8, true)
+	bound("Zipf 1.1, 1000 per minute, standing shares: p99: ours ÷ theirs", members(p99), 1, false)
+	bound("Zipf 1.1, 1000 per minute, standing shares: Redis commands per call", commands(shown), 0.15, false)
 	shares := compare(load{descriptor: "member", rate: rate, keys: 100_000, first: 1000})
 	bound("rarely used descriptors, standing shares: calls per second of processor: ours ÷ theirs", 1/shares(processor), 1.5, true)
 	bound("rarely used descriptors, standing shares: p99: ours ÷ theirs", shares(p99), 1, false)
