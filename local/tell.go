@@ -18,9 +18,9 @@ func (b *Bucket) TellsLater() bool {
 	return true
 }
 
-// StillOwes reports whether the owner has to tell Redis of a debt that TellsLater has reported. down
-// says that the node does not answer now. A debt is not told before the owner has seen that, nor
-// twice: a key whose calls fail while its node answers others is left to its next request.
+// StillOwes reports whether the owner has to tell Redis of a debt that TellsLater has reported.
+// down says that the node does not answer now. A debt is not told before the owner has seen that,
+// nor twice: a key whose calls fail while its node answers others is left to its next request.
 func (b *Bucket) StillOwes(down bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

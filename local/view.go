@@ -24,7 +24,7 @@ type view struct {
 	certainty certainty // how well the level bounds what the bucket has
 	failures  uint8     // calls without an answer, in a row
 	probe     probe
-	telling   telling // it is the last byte of a word
+	telling   telling // the last byte of a word: one more costs eight in each key
 }
 
 // certainty says how much the bucket had at most when its level was last seen; see

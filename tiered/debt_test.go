@@ -233,8 +233,8 @@ func TestLostAnswersChargeADebtOnce(t *testing.T) {
 	}
 }
 
-// A process that nobody asks again tells of what its fail mode admitted: of a quota, another process
-// would admit it a second time.
+// A process that nobody asks again tells of what its fail mode admitted: of a quota, another
+// process would admit it a second time.
 func TestDebtOfAKeyThatNobodyAsksFor(t *testing.T) {
 	t.Parallel()
 	eachDebt(t, tiered.Policy{Limit: tiered.PerHour(1000)}, func(t *testing.T, s *remote.Memory, l *tiered.Limiter) {

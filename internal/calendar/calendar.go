@@ -291,7 +291,7 @@ func (w Windows) midnight(month, d int) time.Time {
 	}
 }
 
-// steady returns until when the clocks of t's zone go on as at t, or a time between. If a zone changes
+// steady returns a time after t until which the clocks of t's zone go on as at t. If a zone changes
 // its clocks by a rule, ZoneBounds returns an end before t on the last day of a leap year
 // (golang/go issue 81583).
 func steady(t time.Time) time.Time {

@@ -21,8 +21,8 @@ import (
 )
 
 // zones are those of the Go distribution, whose data go by rules from the last change of a law on.
-// Those of many machines have each change up to 2037 instead. Without them it is some zones that are
-// known for their changes, with the data of the machine.
+// Those of many machines have each change up to 2037 instead. Without them it is some zones that
+// are known for their changes, with the data of the machine.
 func zones(t *testing.T) (names []string, in map[string]*time.Location) {
 	in = make(map[string]*time.Location)
 	root, _ := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()

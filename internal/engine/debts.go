@@ -14,13 +14,15 @@ const (
 	debtsPerSecond = 500
 )
 
-// planToTell plans to tell of the bucket's debt.
+// planToTell plans to tell of the bucket's debt. Its key decides when, so that not all are due at
+// one time.
 func (g *Group) planToTell(now time.Duration, b *Bucket) {
-	g.schedule.add(b, now+debtDelay/2+time.Duration(g.Uniform()*float64(debtDelay)))
+	g.schedule.add(b, now+debtDelay/2+time.Duration(g.Cache.Hash(b.ID())%uint64(debtDelay)))
 }
 
-// tellDebt has Redis told of the bucket's debt if it is one to tell of. If that cannot be now, it is
-// tried again. A node that is just back is left alone until it has answered some call, or for 5 s.
+// tellDebt has Redis told of the bucket's debt if it is one to tell of. If that cannot be now, it
+// is tried again. A node that is just back is left alone until it has answered some call, or for
+// 5 s.
 func (b *Bucket) tellDebt(now time.Duration) {
 	g := b.Limiter().Group
 	n := b.node.Load()
