@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 )
@@ -39,6 +40,11 @@ func TestBadInput(t *testing.T) {
 	if _, err := zero.Acquire(ctx(), "k"); !errors.Is(err, atonce.ErrInvalid) {
 		t.Errorf("a nil Limiter: %v", err)
 	}
+	for _, l := range []*atonce.Limiter{nil, {}} {
+		if err := l.SetPolicy(atonce.Policy{Name: "p", Places: 1}); err == nil {
+			t.Errorf("SetPolicy of %v: no error", l)
+		}
+	}
 	bubble(t, func(t *testing.T) {
 		store := remote.NewMemory()
 		a := start(t, store, atonce.Policy{Name: "p", Places: 2}, nil)
@@ -60,6 +66,10 @@ func TestBadInput(t *testing.T) {
 		}
 		p.Release()
 		p = a.acquire(t, "k")
+		request, end := p.Context(nil) //nolint:staticcheck // nil is what is tested
+		if end(); request.Err() == nil {
+			t.Error("a nil context: it goes on")
+		}
 		waits := make(chan error, 1)
 		go func() {
 			_, err := a.For("k").N(2).Wait(ctx())
@@ -107,6 +117,25 @@ func TestKeysOfAnAttacker(t *testing.T) {
 		time.Sleep(time.Second)
 		if n := a.Stats().Keys; n != 0 {
 			t.Errorf("%d keys are kept", n)
+		}
+	})
+}
+
+// foreign is a store in which somebody else uses the names of keys.
+type foreign struct{ remote.Store }
+
+func (foreign) Claim(_ context.Context, _ time.Duration, _ *lua.Claims, results []remote.ClaimResult) {
+	for i := range results {
+		results[i].Reply.Code = lua.ClaimForeign
+	}
+}
+
+// TestPeekOfAForeignKey: that nothing runs would be a guess.
+func TestPeekOfAForeignKey(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := start(t, foreign{remote.NewMemory()}, atonce.Policy{Name: "p", Places: 2}, nil)
+		if u, err := a.Peek(ctx(), "k"); !errors.Is(err, atonce.ErrUnavailable) {
+			t.Errorf("%+v, %v", u, err)
 		}
 	})
 }

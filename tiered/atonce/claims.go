@@ -2,6 +2,7 @@ package atonce
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -114,7 +115,7 @@ func (l *Limiter) lose(all []*Place) {
 	if hook := l.policy.Load().Lost; hook != nil && len(all) > 0 {
 		l.tasks.Go(func() {
 			for _, p := range all {
-				l.guarded(func() { hook(p.key.name, int(p.n)) })
+				l.guarded(func() { hook(p.asked, int(p.n)) })
 			}
 		})
 	}
@@ -310,11 +311,17 @@ func (l *Limiter) accept(k *key, seq int64, now time.Duration, r lua.ClaimReply)
 			l.answer(k, w, nil, ErrFull)
 		}
 	}
+	if l.closed && k.Spare(now) > 0 { // it was under way when close gave the others back
+		k.Drain()
+		l.push(k)
+	}
 	if last := k.queue.First(); last != nil && k.askAt == now || k.Yields() {
 		l.push(k)
 	}
 	l.watch(k)
 }
+
+var errForeign = errors.New("the key in Redis is not one of places")
 
 // Peek asks for the plan of the request; see [Limiter.Peek].
 func (u Use) Peek(ctx context.Context) (Usage, error) {
@@ -358,6 +365,9 @@ func (u Use) Peek(ctx context.Context) (Usage, error) {
 	case a = <-answered:
 	case <-ctx.Done():
 		a.Err = ctx.Err()
+	}
+	if a.Err == nil && a.Reply.Code != lua.ClaimDone {
+		a.Err = errForeign
 	}
 	if a.Err != nil {
 		return Usage{}, fmt.Errorf("%w: %w", ErrUnavailable, a.Err)

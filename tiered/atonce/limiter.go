@@ -136,6 +136,9 @@ func (l *Limiter) Policy() Policy {
 // SetPolicy changes the policy, but not its name. If keys have fewer places now, requests that run
 // are not disturbed, and a new one begins only when there is room.
 func (l *Limiter) SetPolicy(p Policy) error {
+	if l == nil || l.group == nil {
+		return fmt.Errorf("atonce: the Limiter is nil or zero: must be made by New")
+	}
 	if err := p.Validate(); err != nil {
 		return err
 	}
@@ -288,7 +291,7 @@ func (l *Limiter) begin(p *Policy, u Use, most int64, waits bool) (*Place, *wait
 	if k.queue.Len() == 0 && k.Take(now, n) {
 		l.stats.Spare++
 		l.watch(k)
-		return l.give(k, n, now), nil, nil
+		return l.give(k, u, now), nil, nil
 	}
 	if !waits && now < k.fullUntil && n >= k.fullFor && most <= k.fullOf {
 		l.stats.Refused++
@@ -350,9 +353,10 @@ func (l *Limiter) await(ctx context.Context, w *waiter, name string) (*Place, er
 	return w.place, w.err
 }
 
-// give makes a place of a request, whose n places the key has counted.
-func (l *Limiter) give(k *key, n int64, now time.Duration) *Place {
-	p := &Place{limiter: l, key: k, n: n, at: now}
+// give makes a place of a request, whose places the key has counted.
+func (l *Limiter) give(k *key, u Use, now time.Duration) *Place {
+	n := int64(u.n)
+	p := &Place{limiter: l, key: k, asked: u.key, n: n, at: now}
 	p.link.Member = p
 	k.running.Join(&p.link)
 	l.stats.Running += n
@@ -401,7 +405,7 @@ func (l *Limiter) serveOne(k *key, w *waiter, now time.Duration, failing bool) b
 	default:
 		return false
 	}
-	l.answer(k, w, l.give(k, w.n, now), nil)
+	l.answer(k, w, l.give(k, w.use, now), nil)
 	return true
 }
 

@@ -163,3 +163,28 @@ func TestCloseGivesSparePlacesBack(t *testing.T) {
 		b.acquire(t, "k").Release()
 	})
 }
+
+// TestCloseGivesBackWhatIsOnItsWay: the answer comes after Close has begun, and nobody has asked
+// for it any more.
+func TestCloseGivesBackWhatIsOnItsWay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store := remote.NewMemory()
+		a := start(t, store, atonce.Policy{Name: "p", Places: 1}, nil)
+		b := start(t, store, atonce.Policy{Name: "p", Places: 1}, nil)
+		a.acquire(t, "another").Release() // the node is known
+		a.link.trip = 4 * time.Millisecond
+		asks := make(chan error, 1)
+		go func() {
+			_, err := a.Acquire(ctx(), "k")
+			asks <- err
+		}()
+		time.Sleep(3 * time.Millisecond)
+		if err := a.group.Close(ctx()); err != nil {
+			t.Error(err)
+		}
+		if err := <-asks; !errors.Is(err, atonce.ErrClosed) {
+			t.Errorf("who asked got %v", err)
+		}
+		b.acquire(t, "k").Release()
+	})
+}

@@ -3,6 +3,7 @@ package atonce_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,15 +59,22 @@ func TestAKilledProcessLosesItsPlacesAfterTheLife(t *testing.T) {
 
 func TestMaxRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
+		key := strings.Repeat("x", 1000)
 		lost, refused := make(chan int, 1), 0
 		a := start(t, remote.NewMemory(), atonce.Policy{
 			Name: "p", Places: 1, MaxRun: time.Minute,
-			Lost:    func(_ string, n int) { lost <- n; panic("a hook") },
+			Lost: func(lostKey string, n int) {
+				if lostKey != key {
+					t.Errorf("the hook heard of a key of %d bytes", len(lostKey))
+				}
+				lost <- n
+				panic("a hook")
+			},
 			Refused: func(string, error) { refused++; panic("a hook") },
 		}, nil)
-		p := a.acquire(t, "k") // and nobody releases it
+		p := a.acquire(t, key) // and nobody releases it
 		time.Sleep(59 * time.Second)
-		a.refused(t, "k", atonce.ErrFull)
+		a.refused(t, key, atonce.ErrFull)
 		time.Sleep(3 * time.Second)
 		<-p.Lost()
 		if n := <-lost; n != 1 {
@@ -75,10 +83,10 @@ func TestMaxRun(t *testing.T) {
 		if refused != 1 {
 			t.Errorf("the hook heard of %d refusals", refused)
 		}
-		q := a.acquire(t, "k")
+		q := a.acquire(t, key)
 		p.Release() // counts no more
 		time.Sleep(200 * time.Millisecond)
-		a.refused(t, "k", atonce.ErrFull)
+		a.refused(t, key, atonce.ErrFull)
 		q.Release()
 	})
 }

@@ -15,6 +15,7 @@ var ErrLost = errors.New("atonce: the place was lost")
 type Place struct {
 	limiter *Limiter
 	key     *key
+	asked   string // the key of the request, which may be longer than key.name
 	n       int64
 	at      time.Duration // when it was given
 	link    fifo.Place[*Place]
@@ -43,7 +44,8 @@ func (p *Place) Release() {
 
 // Lost returns a channel that is closed when Redis may have given the place to others: this process
 // stood still, or Redis did not hear of it, for longer than Life, or the request runs for longer
-// than MaxRun. The request itself goes on. Until it releases the place, it counts.
+// than MaxRun. The request itself goes on. Until it releases the place, it counts, but not beyond
+// MaxRun.
 func (p *Place) Lost() <-chan struct{} {
 	if p == nil {
 		return nil
@@ -67,6 +69,9 @@ func (p *Place) untilLost() context.Context {
 // Context returns a context that ends with ErrLost as its cause when the place is lost. The
 // function ends it, and must be called.
 func (p *Place) Context(parent context.Context) (context.Context, context.CancelFunc) {
+	if parent == nil {
+		parent = context.Background()
+	}
 	ctx, cancel := context.WithCancelCause(parent)
 	if p == nil {
 		return ctx, func() { cancel(nil) }
