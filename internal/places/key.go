@@ -67,6 +67,9 @@ type Key struct {
 // Running returns the places of requests that run.
 func (k *Key) Running() int64 { return k.running }
 
+// Granted returns the places of the last reply that no request has yet.
+func (k *Key) Granted() int64 { return k.granted }
+
 // UnderWay reports whether a claim is under way.
 func (k *Key) UnderWay() bool { return k.seq > 0 }
 

@@ -397,8 +397,12 @@ func (l *Limiter) serve(k *key, now time.Duration) {
 // some.
 func (l *Limiter) serveOne(k *key, w *waiter, now time.Duration, failing bool) bool {
 	k.Places = w.most
+	granted := k.Granted() >= w.n
 	switch {
 	case k.Take(now, w.n):
+		if !granted { // a request of this process has given it back
+			l.stats.Spare++
+		}
 	case failing && l.admits(k, w.n):
 		k.Admit(w.n)
 		l.stats.FailMode++

@@ -129,3 +129,23 @@ func TestOutageIsTold(t *testing.T) {
 		}
 	})
 }
+
+// TestFiguresOfAWaiter: a place that a request of this process has given back is none that Redis
+// gave.
+func TestFiguresOfAWaiter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := start(t, remote.NewMemory(), atonce.Policy{Name: "p", Places: 1}, nil)
+		p := a.acquire(t, "k")
+		a.link.cut.Store(true)
+		time.AfterFunc(time.Second, p.Release)
+		p, err := a.Wait(ctx(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Release()
+		if s := a.Stats(); s.Granted != 2 || s.Spare != 1 || s.FailMode != 0 {
+			t.Errorf("%+v", s)
+		}
+		a.link.cut.Store(false)
+	})
+}
