@@ -4,18 +4,26 @@ import "time"
 
 // TellsLater reports that the fail mode has admitted tokens that no refill pays within a minute, so
 // the owner has to tell Redis of them after the outage, though nobody may ask for the key again. It
-// reports that once, until StillOwes reports false.
-func (b *Bucket) TellsLater() bool {
+// reports that once, until StillOwes reports false. down says that the node does not answer now: the
+// outage may be over when StillOwes is asked.
+func (b *Bucket) TellsLater(down bool) bool {
 	if !b.Policy().slow() {
 		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.hot.life != inUse || b.hot.owing() == 0 || b.hot.view.telling != tellNot {
+	if b.hot.life != inUse || b.hot.owing() == 0 {
 		return false
 	}
-	b.hot.view.telling = tellLater
-	return true
+	tells := &b.hot.view.telling
+	first := *tells == tellNot
+	switch {
+	case down:
+		*tells = tellOutage
+	case first:
+		*tells = tellLater
+	}
+	return first
 }
 
 // StillOwes reports whether the owner has to tell Redis of a debt that TellsLater has reported.

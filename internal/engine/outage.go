@@ -64,7 +64,7 @@ func (b *Bucket) fallBack(now time.Duration, n int64) (o local.Outcome, ok bool)
 	if o.Tier == local.Failover {
 		g.warnIfUnheard()
 	}
-	if o.Allowed() && b.TellsLater() {
+	if o.Allowed() && b.TellsLater(b.unhealthy() != nil) {
 		g.planToTell(now, b)
 	}
 	return o, o.Reason != local.Outdated
