@@ -70,6 +70,9 @@ func (k *Key) Running() int64 { return k.running }
 // Granted returns the places of the last reply that no request has yet.
 func (k *Key) Granted() int64 { return k.granted }
 
+// Idle returns the places that Redis may keep for the process and no request has.
+func (k *Key) Idle() int64 { return max(0, k.recorded-k.running) }
+
 // UnderWay reports whether a claim is under way.
 func (k *Key) UnderWay() bool { return k.seq > 0 }
 
@@ -188,7 +191,7 @@ func (k *Key) Fail(seq int64, executed bool) bool {
 // since the last look, because others wait, or to learn whether they do. rest reports that the key
 // needs no further look.
 func (k *Key) Look(now time.Duration) (due, rest bool) {
-	spare, idle := k.Spare(now), max(0, k.recorded-k.running)
+	spare, idle := k.Spare(now), k.Idle()
 	if k.surplus = min(max(k.surplus, k.low), spare); k.tight { // who asks there is refused
 		k.surplus = spare
 	}

@@ -311,7 +311,7 @@ func (l *Limiter) accept(k *key, seq int64, now time.Duration, r lua.ClaimReply)
 			l.answer(k, w, nil, ErrFull)
 		}
 	}
-	if l.closed && k.Spare(now) > 0 { // it was under way when close gave the others back
+	if l.closed && k.Idle() > 0 { // it was under way when close gave the others back
 		k.Drain()
 		l.push(k)
 	}

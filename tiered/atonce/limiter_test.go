@@ -188,3 +188,40 @@ func TestCloseGivesBackWhatIsOnItsWay(t *testing.T) {
 		b.acquire(t, "k").Release()
 	})
 }
+
+// TestCloseGivesBackWhatItMayNotUse: a request of a small plan asks while Close begins. By its plan,
+// others have all places, so what another request has just given back is of no use here.
+func TestCloseGivesBackWhatItMayNotUse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store := remote.NewMemory()
+		policy := atonce.Policy{Name: "p", Places: 1, Plans: map[string]int{"pro": 4}}
+		a, b := start(t, store, policy, nil), start(t, store, policy, nil)
+		two := func(p *process) *atonce.Place {
+			t.Helper()
+			place, err := p.For("k").WithPlan("pro").N(2).Acquire(ctx())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return place
+		}
+		held, mine := two(b), two(a)
+		a.refused(t, "k", atonce.ErrFull)
+		time.Sleep(15 * time.Millisecond) // it is not remembered any more
+		a.link.trip = 4 * time.Millisecond
+		asks := make(chan error, 1)
+		go func() {
+			_, err := a.Acquire(ctx(), "k")
+			asks <- err
+		}()
+		time.Sleep(3 * time.Millisecond)
+		mine.Release()
+		if err := a.group.Close(ctx()); err != nil {
+			t.Error(err)
+		}
+		if err := <-asks; !errors.Is(err, atonce.ErrClosed) {
+			t.Errorf("who asked got %v", err)
+		}
+		two(b).Release()
+		held.Release()
+	})
+}
