@@ -79,7 +79,7 @@ func build(route Route, others []Limit, g *tiered.Group, o *httplimit.Options) (
 		rules = append(rules, rule)
 	}
 	if o != nil && o.Plan != nil && !slices.ContainsFunc(rules, func(r httplimit.Rule) bool {
-		return r.Plan == nil && len(r.Limiter.Policy().Plans) > 0
+		return r.Plan == nil && (len(r.Limiter.Policy().Plans) > 0 || len(r.AtOnce.Policy().Plans) > 0)
 	}) {
 		other := *o // for other routes
 		o, other.Plan = &other, nil

@@ -1,13 +1,22 @@
 package policyfile_test
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
+	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/testgroup"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
 // A request goes by the plan whose name is in the header, and one without a plan, or with an
@@ -78,5 +87,39 @@ http:
 				t.Errorf("%s, %+v: %+v", name, c, s)
 			}
 		}
+	}
+}
+
+// The plan of the options is that of places too, also if no rate has plans, and of a file that is
+// followed. What checks the options tells nobody of a Redis that nobody has.
+func TestPlanOfPlaces(t *testing.T) {
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	o := &httplimit.Options{Plan: func(r *http.Request) string { return r.Header.Get("X-Plan") }}
+	for _, limit := range []string{"{at_once: running, key: header X-User}", "{policy: rate, at_once: running, key: header X-User}"} {
+		path := filepath.Join(t.TempDir(), "p.yaml")
+		fatal.If(t, os.WriteFile(path, []byte(`version: 1
+policies: [{name: rate, limit: 100/min}]
+at_once: [{name: running, places: 1, plans: {pro: 3}}]
+http: [{match: /, limits: [`+limit+`]}]
+`), 0o600))
+		w := fatal.Get(policyfile.Watch(path, testgroup.New(t, remote.NewMemory(), nil), &policyfile.Options{HTTP: o}))(t)
+		for plan, want := range map[string]int{"": 1, "pro": 3} {
+			var h http.Handler
+			running := 0
+			h = w.Middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				running++
+				ask(h, http.MethodGet, "/", "X-User", "ann"+plan, "X-Plan", plan)
+			}))
+			if ask(h, http.MethodGet, "/", "X-User", "ann"+plan, "X-Plan", plan); running != want {
+				t.Errorf("%s: %d of the plan %q ran, want %d", limit, running, plan, want)
+			}
+		}
+		w.Close()
+	}
+	if strings.Contains(log.String(), "policies=none") {
+		t.Errorf("the log has %s", log.String())
 	}
 }

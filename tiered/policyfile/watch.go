@@ -142,12 +142,16 @@ func newWatcher(path string, g *tiered.Group, o *Options) (*Watcher, error) {
 // checkOptions finds what is wrong with the options of all middleware, before the Group has
 // changed.
 func checkOptions(o *httplimit.Options) error {
-	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "none", Limit: tiered.Unlimited()}, nil)
+	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "none", Limit: tiered.Unlimited()}, &tiered.Options{
+		Logger: slog.New(slog.DiscardHandler), // it is no Redis of the user's
+	})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = l.Group().Close(context.Background()) }()
-	_, err = httplimit.New([]httplimit.Rule{{Limiter: l, Key: httplimit.RemoteIP(), Missing: httplimit.Refuse}}, o)
+	own := *o
+	own.Plan = nil // it is for policies of the file
+	_, err = httplimit.New([]httplimit.Rule{{Limiter: l, Key: httplimit.RemoteIP(), Missing: httplimit.Refuse}}, &own)
 	return err
 }
 

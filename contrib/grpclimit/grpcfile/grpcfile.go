@@ -73,7 +73,9 @@ func New(w *policyfile.Watcher, o *grpclimit.Options) (*Server, error) {
 // checkOptions finds what is wrong with the options, also if the file has no rules yet, or no
 // policies.
 func checkOptions(o *grpclimit.Options) error {
-	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "none", Limit: tiered.Unlimited()}, nil)
+	l, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "none", Limit: tiered.Unlimited()}, &tiered.Options{
+		Logger: slog.New(slog.DiscardHandler), // it is no Redis of the user's
+	})
 	if err != nil {
 		return err
 	}
@@ -86,7 +88,7 @@ func checkOptions(o *grpclimit.Options) error {
 // optionsFor returns the options for some rules. Options.Plan may be for others of the file alone.
 func optionsFor(list []grpclimit.Rule, o *grpclimit.Options) *grpclimit.Options {
 	if o == nil || slices.ContainsFunc(list, func(r grpclimit.Rule) bool {
-		return r.Plan == nil && len(r.Limiter.Policy().Plans) > 0
+		return r.Plan == nil && (len(r.Limiter.Policy().Plans) > 0 || len(r.AtOnce.Policy().Plans) > 0)
 	}) {
 		return o
 	}

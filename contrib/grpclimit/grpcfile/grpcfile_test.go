@@ -440,3 +440,27 @@ grpc:
 		t.Error("after a reload")
 	}
 }
+
+// The plan of the options is that of places too.
+func TestPlanOfPlaces(t *testing.T) {
+	const text = head + `at_once: [{name: running, places: 1, plans: {pro: 3}}]
+grpc:
+  - match: /
+    limits: [{at_once: running, key: metadata x-user}]
+`
+	s := fatal.Get(grpcfile.New(follow(t, text).watcher, &grpclimit.Options{
+		Plan: func(context.Context, grpclimit.Call) string { return "pro" },
+	}))(t)
+	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("x-user", "ann"))
+	running := 0
+	var handler grpc.UnaryHandler
+	call := func() { _, _ = s.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, handler) }
+	handler = func(context.Context, any) (any, error) {
+		running++
+		call()
+		return nil, nil
+	}
+	if call(); running != 3 {
+		t.Errorf("%d ran, want 3", running)
+	}
+}
