@@ -109,7 +109,7 @@ func Settle[R any](ctx context.Context, w Words, actual map[string]int64) error 
 	for ; s != nil; s = s.outer {
 		costs := map[int]int64{}
 		for i := range s.rules {
-			if n, ok := actual[s.rules[i].Limiter.Policy().Name]; ok {
+			if n, ok := actual[s.rules[i].Limiter.Policy().Name]; ok && s.rules[i].Limiter != nil {
 				costs[i] = n
 			}
 		}
@@ -126,7 +126,9 @@ func (s *Settlement[R]) check(actual map[string]int64) error {
 	var names []string
 	for ; s != nil; s = s.outer {
 		for i := range s.rules {
-			names = append(names, s.rules[i].Limiter.Policy().Name)
+			if s.rules[i].Limiter != nil { // otherwise the rule has places only
+				names = append(names, s.rules[i].Limiter.Policy().Name)
+			}
 		}
 	}
 	if len(actual) == 0 {

@@ -121,3 +121,45 @@ func TestAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestNobodyIsToldOfPlaces: a refusal does not name the policy of places, because RateLimit-Policy
+// does not, and the rule may be hidden. Nor is there a cost to settle.
+func TestNobodyIsToldOfPlaces(t *testing.T) {
+	g, err := tiered.NewGroup(remote.NewMemory(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.Close(context.Background()) })
+	places, err := atonce.New(g, atonce.Policy{Name: "running", Places: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rate, err := g.NewLimiter(tiered.Policy{Name: "rate", Limit: tiered.PerHour(40)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit, err := httplimit.New([]httplimit.Rule{
+		{Limiter: rate, Key: httplimit.Header("User"), Missing: httplimit.Refuse},
+		{AtOnce: places, Key: httplimit.Header("User"), Missing: httplimit.Refuse},
+	}, &httplimit.Options{Problem: true, IETFDraft11: true, Settle: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := httptest.NewRequest(http.MethodGet, "/", nil)
+	request.Header.Set("User", "alice")
+	inner := httptest.NewRecorder()
+	var server http.Handler
+	server = limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		server.ServeHTTP(inner, request)
+		if err := httplimit.Settle(r.Context(), map[string]int64{"": 5}); err == nil || strings.Contains(err.Error(), `"rate" ""`) {
+			t.Errorf("places were settled: %v", err)
+		}
+		if err := httplimit.Settle(r.Context(), map[string]int64{"rate": 5}); err != nil {
+			t.Error(err)
+		}
+	}))
+	server.ServeHTTP(httptest.NewRecorder(), request)
+	if inner.Code != http.StatusTooManyRequests || strings.Contains(inner.Body.String(), "running") {
+		t.Errorf("%d %s", inner.Code, inner.Body)
+	}
+}

@@ -114,7 +114,7 @@ func (r Refusal) writeProblem(w http.ResponseWriter, named bool) {
 	switch r.Status {
 	case http.StatusTooManyRequests:
 		p.Type, p.Title = problemTypes+"quota-exceeded", "Quota exceeded"
-		if named && !r.unnamed {
+		if named && !r.unnamed && !r.AtOnce { // no field tells of places
 			p.Violated = []string{r.limit()}
 		}
 	case http.StatusServiceUnavailable:
