@@ -87,8 +87,8 @@ type Options struct {
 
 	// Problem answers refusals as application/problem+json (RFC 9457), with the problem types of
 	// the IETF draft that IETFDraft11 names. With IETFDraft11, which tells the names of policies,
-	// violated-policies has the name of the one that refused; otherwise it is left out. Denied, if
-	// set, answers instead.
+	// violated-policies has the name of the one that refused; otherwise, and if all places are
+	// taken, it is left out. Denied, if set, answers instead.
 	Problem bool
 
 	// Headers selects the fields that state the limit. The zero Headers is X-RateLimit-Limit,
