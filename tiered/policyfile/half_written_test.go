@@ -273,8 +273,10 @@ func TestLost(t *testing.T) {
 	}
 	const c = ", {limit: 1/s, keys: {x: 1/s, y: 2/s}, name: c}"
 	const b = ", {policy: b, key: ip, missing: next}, {policy: b, key: method}"
-	file := "version: 1\npolicies: [{name: a, limit: 9/s and 8/h and 9/d}, {name: b, limit: 1/s}" + ten + c + "]\n" +
-		"http: [{match: /, limits: [{policy: a, key: [ip, method], cost: 2}" + b + "]}]\n"
+	const p = ", {policy: z, at_once: p, key: ip}, {at_once: q, key: ip}"
+	file := "version: 1\npolicies: [{name: a, limit: 9/s and 8/h and 9/d}, {name: b, limit: 1/s}, {name: y, limit: 5/s}, {name: z, limit: 5/s}" + ten + c + "]\n" +
+		"http: [{match: /, limits: [{policy: a, key: [ip, method], cost: 2}" + b + p + "]}]\n" +
+		"at_once: [{name: p, places: 1}, {name: q, places: 1}, {name: r, places: 1}]\n"
 	for _, c := range []struct{ from, to, want string }{
 		{"1/s", "3/s", ""},
 		{c, "", `policies["c"]`},
@@ -288,6 +290,11 @@ func TestLost(t *testing.T) {
 		{b, "", `http["/"].limits["b"], http["/"].limits["b" 2]`},
 		{b, ", {policy: b, key: ip}", `http["/"].limits["b"].missing, http["/"].limits["b" 2]`},
 		{"match: /,", "match: /x,", `http["/"]`},
+		{p, "", `http["/"].limits["z"], http["/"].limits["q"]`},
+		{"at_once: p, ", "", `http["/"].limits["z"].at_once`},
+		{"policy: z, ", "", `http["/"].limits["z"].policy`},
+		{"{policy: a, key", "{policy: a, at_once: r, key", ""},
+		{"at_once: q, key", "policy: y, at_once: q, key", ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			d := watchText(t, file)

@@ -1,8 +1,8 @@
 package policyfile
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -43,11 +43,17 @@ func (l *losses) between(path string, a, b *yaml.Node) {
 	}
 	left := map[string]*yaml.Node{}
 	for _, c := range children(path, b) {
-		left[c.path] = c.node
+		for _, name := range c.names {
+			left[name] = c.node
+		}
 	}
 	keys, gone := isOfKeys(path), 0
 	for _, c := range children(path, a) {
-		switch n := left[c.path]; {
+		var n *yaml.Node
+		for _, name := range c.names {
+			n = cmp.Or(n, left[name])
+		}
+		switch {
 		case n != nil:
 			l.between(c.path, c.node, n)
 		case keys:
@@ -68,29 +74,43 @@ func isOfKeys(path string) bool {
 
 // child is a node in another one. Its path is not its place: elements of a list may change places.
 type child struct {
-	path string
-	node *yaml.Node
+	path  string
+	names []string // by which another version has it: a limit may get a policy or places, or lose them
+	node  *yaml.Node
 }
+
+// called are the fields that tell the elements of a list apart.
+var called = []string{"name", "match", "policy", "at_once"}
 
 func children(path string, n *yaml.Node) (all []child) {
 	if n.Kind == yaml.MappingNode {
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			all = append(all, child{strictyaml.Within(path, n.Content[i].Value), n.Content[i+1]})
+			at := strictyaml.Within(path, n.Content[i].Value)
+			all = append(all, child{at, []string{at}, n.Content[i+1]})
 		}
 		return all
 	}
 	seen := map[string]int{} // of limits with one policy, which stand in for each other
 	for i, e := range n.Content {
-		name := strconv.Itoa(i)
-		for j := 0; e.Kind == yaml.MappingNode && j+1 < len(e.Content); j += 2 {
-			if slices.Contains([]string{"name", "match", "policy", "at_once"}, e.Content[j].Value) {
-				name = strictyaml.Quote(e.Content[j+1].Value)
+		c := child{node: e}
+		name := func(field, name string) {
+			if seen[field+name]++; seen[field+name] > 1 {
+				name = fmt.Sprint(name, " ", seen[field+name])
+			}
+			at := fmt.Sprintf("%s[%s]", path, name)
+			c.path, c.names = cmp.Or(c.path, at), append(c.names, field+" "+at)
+		}
+		for _, field := range called {
+			for j := 0; e.Kind == yaml.MappingNode && j+1 < len(e.Content); j += 2 {
+				if e.Content[j].Value == field {
+					name(field, strictyaml.Quote(e.Content[j+1].Value))
+				}
 			}
 		}
-		if seen[name]++; seen[name] > 1 {
-			name = fmt.Sprint(name, " ", seen[name])
+		if c.names == nil {
+			name("", strconv.Itoa(i))
 		}
-		all = append(all, child{fmt.Sprintf("%s[%s]", path, name), e})
+		all = append(all, c)
 	}
 	return all
 }
