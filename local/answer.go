@@ -182,19 +182,37 @@ func (b *Bucket) Rejected(now time.Duration, seq int64) (e Effect, forgiven int6
 //
 // If again is true, the key asks again within a second, even if no request wants it. Leases make
 // calls rare. If each call waited for the next request, it would take three rare requests to find
-// out that Redis is gone, and a lease could end before anybody knew that it was not renewed.
+// out that Redis is gone, and a lease could end before anybody knew that it was not renewed. After
+// the first failure it asks again at once, because most pauses of Redis are short: until there is
+// an answer, requests go by the fail mode, and none waits.
 func (b *Bucket) Fail(now time.Duration, seq int64, again bool) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if c, ok := b.pending.end(seq); ok {
+	c, ok := b.pending.end(seq)
+	if ok {
 		b.fail(now, c, Unavailable)
 	} else if !again {
 		return Effect{}
 	}
 	v := &b.hot.view
 	if again && 0 < v.failures && v.failures < retries && v.probe != probeNow && b.hot.life == inUse {
-		v.probe = probeLater
+		if v.probe = probeLater; ok && v.failures == 1 {
+			v.probe = probeNow
+			return b.send()
+		}
 	}
+	return b.next(now)
+}
+
+// AnsweredLate notes that Redis has answered a call of the bucket after it had failed: the key may
+// ask again.
+func (b *Bucket) AnsweredLate(now time.Duration) Effect {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hot.life == closed || !b.hot.lease.backsOff(now) {
+		return Effect{}
+	}
+	b.hot.lease.pause(now)
 	return b.next(now)
 }
 
@@ -203,8 +221,8 @@ func (b *Bucket) Fail(now time.Duration, seq int64, again bool) Effect {
 // others, and this key can wait for the next request.
 const retries = 3
 
-// maxFailures bounds the count of failures, so that a pause that doubles with each fits a
-// time.Duration.
+// maxFailures bounds the count of failures, so that a pause that doubles with each but the second
+// fits a time.Duration.
 const maxFailures = 20
 
 // fail ends a call without an answer. reason is for those who wait for tokens.
@@ -214,7 +232,7 @@ func (b *Bucket) fail(now time.Duration, c Call, reason Reason) {
 	b.hot.forgive()
 	b.pending.stopRepeating()
 	b.hot.view.failures = min(b.hot.view.failures+1, maxFailures)
-	longest := min(c.period<<b.hot.view.failures, maxBackoff)
+	longest := min(c.period<<max(b.hot.view.failures-1, 1), maxBackoff) // the second failure follows the first at once
 	if c.first {
 		longest = min(longest, connecting*c.Policy.Timeout)
 	}

@@ -65,7 +65,8 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 		}
 		steps := []string{
 			"take", "take", "take", "ask", "ask", "ask", "alone", "alone", "give back", "give back", "give back", "owe",
-			"begin", "begin", "begin", "accept", "accept", "accept", "fail", "late", "drop", "check", "probe",
+			"begin", "begin", "begin", "accept", "accept", "accept", "fail", "fail again", "answered late",
+			"late", "drop", "check", "probe",
 			"leave", "expire",
 			"retire", "revive",
 		}
@@ -180,6 +181,11 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 			case "fail":
 				b.Fail(now, call.Seq, false)
 				call = local.Call{}
+			case "fail again":
+				b.Fail(now, call.Seq, true)
+				call = local.Call{}
+			case "answered late":
+				b.AnsweredLate(now)
 			case "late":
 				b.Late(now, call.Seq, 0)
 				call = local.Call{}

@@ -287,6 +287,8 @@ func (tr *trace) do(step string, words []string) []string {
 		return []string{either(ok, tr.effect(e), "ignored")}
 	case "fail":
 		return []string{tr.effect(b.Fail(tr.now, tr.call.Seq, first == "again"))}
+	case "answered": // the call after it had failed
+		return []string{tr.effect(b.AnsweredLate(tr.now))}
 	case "rejected":
 		e, forgiven := b.Rejected(tr.now, tr.call.Seq)
 		return []string{tr.effect(e), nonzero("forgiven", forgiven)}

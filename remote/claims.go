@@ -14,11 +14,16 @@ import (
 // PlacesName returns the name of the hash that counts the places of a key; see [Store].
 func (s *Redis) PlacesName(policy, key string) string { return s.names.places(policy, key) }
 
+// maxClaims is the most claims in one command, because they hold the server together: 64 take half
+// a millisecond.
+const maxClaims = 64
+
 // claimGroup is the claims that one command carries: those of a server, and on a Cluster of a slot,
 // because no script runs over two slots. Nothing is known of a foreign client, so each claim has a
 // command of its own.
 type claimGroup struct {
-	some []int
+	client *redis.Client
+	some   []int
 	command
 }
 
@@ -39,7 +44,8 @@ func (s *Redis) Claim(ctx context.Context, timeout time.Duration, c *lua.Claims,
 	unusable := s.usable(ctx)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	groups := map[ofSlot]*claimGroup{}
+	var groups []*claimGroup
+	open := map[ofSlot]*claimGroup{} // the last group that goes there
 	for i, one := range c.Each {
 		at, err := ofSlot{}, unusable
 		if err == nil {
@@ -56,19 +62,21 @@ func (s *Redis) Claim(ctx context.Context, timeout time.Duration, c *lua.Claims,
 		} else if s.foreign != nil {
 			at.slot = i
 		}
-		if groups[at] == nil {
-			groups[at] = new(claimGroup)
+		g := open[at]
+		if g == nil || len(g.some) == maxClaims {
+			g = &claimGroup{client: at.client}
+			open[at], groups = g, append(groups, g)
 		}
-		groups[at].some = append(groups[at].some, i)
+		g.some = append(g.some, i)
 	}
 	byClient := map[*redis.Client][]*command{}
-	for at, g := range groups {
+	for _, g := range groups {
 		g.command = command{script: &atOnce, args: append(make([]any, 0, 3+len(g.some)*9+2), "evalsha", atOnce.sha, len(g.some))}
 		for _, i := range g.some {
 			g.args = append(g.args, c.Each[i].Bucket)
 		}
 		g.args = c.Arguments(g.args, g.some)
-		byClient[at.client] = append(byClient[at.client], &g.command)
+		byClient[g.client] = append(byClient[g.client], &g.command)
 	}
 	var all sync.WaitGroup
 	left := len(byClient)

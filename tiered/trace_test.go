@@ -59,7 +59,7 @@ func TestTraceTellsWhatHappensInOrder(t *testing.T) {
 		time.Sleep(100 * ms)
 		synctest.Wait()
 		got := strings.Join(d.lines, ", ")
-		if want := "lease, granted, lease, granted, lease, granted, lease, limited, exceeds burst, invalid key, error, unavailable"; got != want {
+		if want := "lease, granted, lease, granted, lease, granted, lease, limited, exceeds burst, invalid key, error, unavailable, error"; got != want {
 			t.Errorf("have %s\nwant %s", got, want)
 		}
 		first, last := d.leases[0], d.leases[3]

@@ -107,6 +107,7 @@ func (b *batch) run() result {
 		b.finish(b.results)
 	} else {
 		n.answeredLate(len(b.results), shown)
+		b.tellLate()
 	}
 	return r
 }
@@ -116,6 +117,16 @@ func (n *Node) answeredLate(replies int, shown error) {
 	n.LateReplies.Add(int64(replies))
 	if shown == nil {
 		n.guard.Answered()
+	}
+}
+
+// tellLate tells the jobs whose calls were answered after the batch was given up.
+func (b *batch) tellLate() {
+	n, now := b.node, b.node.dispatcher.now()
+	for i, j := range b.jobs {
+		if b.results[i].Err == nil {
+			j.AnsweredLate(n, now)
+		}
 	}
 }
 

@@ -9,9 +9,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// MaxClaims is the most claims in one command, because they hold the node together: 64 take half a
-// millisecond.
-const MaxClaims = 64
+// MaxClaims is the most claims in one round trip. They take the node 8 ms, and others have their turn
+// in between.
+const MaxClaims = 1024
 
 // Claim sends claims of places to the node, in one round trip, unless its breaker is open. It calls
 // done once: with a result for each claim, or with the error of all of them, after Timeout at the

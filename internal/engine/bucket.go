@@ -189,6 +189,11 @@ func (b *Bucket) Abandon(n *dispatch.Node, now time.Duration) {
 	b.apply(now, b.Drop(now))
 }
 
+// AnsweredLate implements [dispatch.Job].
+func (b *Bucket) AnsweredLate(_ *dispatch.Node, now time.Duration) {
+	b.apply(now, b.Bucket.AnsweredLate(now))
+}
+
 // byRule returns the outcome of a rule, or that of a limit whose burst is too small.
 func (b *Bucket) byRule(now time.Duration) local.Outcome {
 	switch p := b.Policy(); p.Rule {

@@ -1,0 +1,95 @@
+package tiered_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// pausing is a store a millisecond away that stands still once, and answers afterwards what it was
+// asked meanwhile, unless the client has given up.
+type pausing struct {
+	*distant
+	carries  bool      // requests may make their calls themselves
+	from, to time.Time // when it stands still
+}
+
+func (s *pausing) KeepsTimeout() bool { return s.carries }
+
+// stand waits while the store stands still, for timeout at most.
+func (s *pausing) stand(timeout time.Duration) (answers bool) {
+	if time.Now().Before(s.from) {
+		return true
+	}
+	still := time.Until(s.to)
+	time.Sleep(min(still, timeout))
+	return still < timeout
+}
+
+func (s *pausing) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
+	if s.stand(timeout) {
+		s.distant.Run(ctx, timeout, calls, results)
+		return
+	}
+	for i := range calls {
+		results[i] = remote.Result{Err: context.DeadlineExceeded}
+	}
+}
+
+func (s *pausing) Presence(
+	ctx context.Context, timeout time.Duration, n remote.Node, p remote.Process,
+) (remote.Census, error) {
+	if s.stand(timeout) {
+		return s.distant.Presence(ctx, timeout, n, p)
+	}
+	return remote.Census{}, context.DeadlineExceeded
+}
+
+// Once Redis has stood still for a moment, it decides again at once: a fail-open that goes on would
+// admit a flood beside it. With a pause of 60 ms, it did for 0.4 s.
+func TestPauseIsOverWhenRedisAnswers(t *testing.T) {
+	const begin, end, soon = 2 * second, 5 * second, 5 * ms
+	for _, still := range []time.Duration{60 * ms, 120 * ms, 180 * ms, 400 * ms} {
+		for _, carries := range []bool{false, true} {
+			for _, lease := range []tiered.Lease{{}, neverLeased} {
+				for _, callers := range []int{1, 4} {
+					bubble(t, fmt.Sprint(still, " ", carries, " ", lease, " ", callers), func(t *testing.T) {
+						start := time.Now()
+						store := &pausing{newDistant(ms), carries, start.Add(begin), start.Add(begin + still)}
+						l := limiter(t, store, tiered.Policy{
+							Limit: tiered.PerSecond(1000), FailMode: tiered.FailOpen, Lease: lease,
+						}, nil)
+						var opened, late atomic.Int64
+						var all sync.WaitGroup
+						for range callers {
+							all.Go(func() {
+								for time.Since(start) < end {
+									switch d := l.Allow(ctx, "k"); {
+									case d.Tier != tiered.Failover:
+									case time.Since(store.to) > soon:
+										late.Add(1)
+									default:
+										opened.Add(1)
+									}
+									time.Sleep(ms)
+								}
+							})
+						}
+						all.Wait()
+						if late.Load() > 0 {
+							t.Errorf("the fail mode decided %d while Redis stood still, and %d later than %v after that",
+								opened.Load(), late.Load(), soon)
+						}
+					})
+				}
+			}
+		}
+	}
+}
