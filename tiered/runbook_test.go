@@ -213,7 +213,7 @@ func number(t *testing.T, text string) float64 {
 }
 
 // opsFar is a row of the table of far regions: a Redis that is so many ms away, there and back.
-var opsFar = regexp.MustCompile(`^\| (\d+) ms \| (\d+) ms \| ([0-9.]+) % \| ([0-9.]+) % \| ([0-9.]+) % \|$`)
+var opsFar = regexp.MustCompile(`^\| (\d+) ms \| (\d+) ms \| ([0-9.]+) % \|$`)
 
 // TestFleetIsAsFarAsTheTableSays makes the rows of that table in docs/deploying.md: ten processes
 // share a limit of 1000 per second on one key.
@@ -242,9 +242,9 @@ func TestFleetIsAsFarAsTheTableSays(t *testing.T) {
 			what         string
 			says, is, by float64
 		}{
-			{"waited", number(t, m[3]), easy.waited / 1e4, 0.15},
-			{"refused", number(t, m[4]), refused, 0.3},
-			{"utilisation", number(t, m[5]), 100 * hard.utilisation, 1},
+			{"waited", 0, easy.waited / 1e4, 0.15},
+			{"refused", 0, refused, 0.3},
+			{"utilisation", number(t, m[3]), 100 * hard.utilisation, 1},
 		} {
 			if math.Abs(c.says-c.is) > c.by {
 				t.Errorf("%v away, %s: the page says %v %%, it is %.3f", far, c.what, c.says, c.is)
@@ -264,9 +264,9 @@ func TestFleetIsAsFarAsTheTableSays(t *testing.T) {
 func TestOperationsPageHasTheLines(t *testing.T) {
 	page := must(os.ReadFile("../docs/runbook.md"))
 	lines := map[string]bool{
-		"WARN the number of processes is not known, so each admits the whole limit alone while redis does not answer: set Options.Processes": true,
+		"WARN the number of processes is not known: each admits the whole limit alone while redis does not answer, so set Options.Processes": true,
 		// TestProcessThatAsksOnce of docs
-		"WARN the fail mode decides because redis has not answered this process yet: call Group.Ping before the first decision": true,
+		"WARN redis has not answered this process yet: the fail mode decides, so call Group.Ping before the first decision": true,
 		// no fault of Redis: see the test of PerKey
 		"ERROR PerKey gave no limit for a key: the policy's own decides": true,
 		// TestMonthThatIsNone
