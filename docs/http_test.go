@@ -13,6 +13,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/atonce"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
@@ -89,11 +90,40 @@ func askInHandler(limiter *tiered.Limiter, userID string) http.HandlerFunc {
 	}
 }
 
-// The page's table of frameworks is the one that is played on each of them.
-func TestTableOfFrameworksIsOnThePage(t *testing.T) {
-	page := fatal.Get(os.ReadFile("http.md"))(t)
-	if table := adapters.Markdown(); !strings.Contains(string(page), table) {
-		t.Errorf("docs/http.md must have\n%s", table)
+// If the Group is closed before the server, the fail mode decides requests that still come, and none
+// of them has a place.
+func TestRequestsAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for mode, want := range map[tiered.FailMode]int{tiered.FailOpen: 404, tiered.FailClosed: 503} {
+			group := fatal.Get(tiered.NewGroup(remote.NewMemory(), nil))(t)
+			l := fatal.Get(group.NewLimiter(tiered.Policy{Name: "p", Limit: tiered.PerHour(1), FailMode: mode}))(t)
+			places := fatal.Get(atonce.New(group, atonce.Policy{Name: "places", Places: 5, FailMode: mode}))(t)
+			status := func(rule httplimit.Rule) int {
+				rule.Key, rule.Missing = httplimit.RemoteIP(), httplimit.Refuse
+				limit := fatal.Get(httplimit.New([]httplimit.Rule{rule}, nil))(t)
+				w := httptest.NewRecorder()
+				limit(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+				return w.Code
+			}
+			byRate, byPlaces := httplimit.Rule{Limiter: l}, httplimit.Rule{AtOnce: places}
+			if before := status(byPlaces); status(byRate) != 404 || before != 404 {
+				t.Errorf("%v, before: %d", mode, before)
+			}
+			fatal.If(t, group.Close(t.Context()))
+			if rate, place := status(byRate), status(byPlaces); rate != want || place != 503 {
+				t.Errorf("%v, after: %d by the rate, and %d by the places", mode, rate, place)
+			}
+		}
+	})
+}
+
+// The page's list of what a framework cannot do is what is played on each of them.
+func TestExceptionsOfFrameworksAreOnThePage(t *testing.T) {
+	page := strings.Join(strings.Fields(string(fatal.Get(os.ReadFile("http.md"))(t))), " ")
+	_, list, _ := strings.Cut(page, "The exceptions: ")
+	list, _, _ = strings.Cut(list, " ## ")
+	if want := strings.Join(strings.Fields(adapters.Markdown()), " "); list != want {
+		t.Errorf("docs/http.md has\n%s\nand must have\n%s", list, adapters.Markdown())
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -76,6 +78,70 @@ func TestLinesInsteadOfHabits(t *testing.T) {
 	}
 	if rows < 15 {
 		t.Errorf("only %d rows: the pattern is wrong", rows)
+	}
+}
+
+// insteadOfHTTPRate has the code that the page's list of httprate's names shows.
+func insteadOfHTTPRate(ctx context.Context, limiter *tiered.Limiter, keyFn func(*http.Request) (string, error)) error {
+	if _, err := httplimit.ByIP(limiter); err != nil {
+		return err
+	}
+	one := httplimit.KeyFunc(func(*http.Request) (string, error) { return "all", nil })
+	a, b := httplimit.KeyFunc(keyFn), httplimit.RemoteIP()
+	denied := func(w http.ResponseWriter, _ *http.Request, refusal httplimit.Refusal) {
+		if refusal.KeyError != nil {
+			http.Error(w, refusal.KeyError.Error(), refusal.Status)
+		}
+	}
+	for _, key := range []httplimit.Key{one, httplimit.JoinKeys(a, b), httplimit.Route()} {
+		_, err := httplimit.New([]httplimit.Rule{{Limiter: limiter, Key: key, Missing: httplimit.Refuse}}, &httplimit.Options{
+			Denied: denied, Headers: httplimit.Headers{Prefix: "RateLimit", ResetUnix: true},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	key := "ann"
+	fmt.Println(limiter.Peek(ctx, key).Allowed)
+	return nil
+}
+
+// namesOfHTTPRate are the exported functions, methods and types of httprate v0.16.1 and of
+// httprate-redis v0.7.0, but for those that only name a type of an argument.
+const namesOfHTTPRate = `CanonicalizeIP Counter Handler JoinKeys Key KeyByEndpoint KeyByIP KeyByRealIP Limit LimitAll LimitBy
+	LimitByIP LimitByRealIP LimitCounter LimitCounterKey NewLocalLimitCounter NewRateLimiter OnLimit RespondOnLimit
+	ResponseHeaders Status WithErrorHandler WithIncrement WithKeyByIP WithKeyByRealIP WithKeyFuncs WithLimitCounter
+	WithLimitHandler WithNoop WithRequestLimit WithResponseHeaders NewCounter NewRedisLimitCounter WithRedisLimitCounter`
+
+// Each name of httprate has a line on the page, and each call that the lines say to write compiles.
+func TestNamesOfHTTPRate(t *testing.T) {
+	_ = insteadOfHTTPRate // TestFromHTTPRate plays such a middleware
+	toRoot(t)
+	source := read(t, "docs/migration_test.go")
+	_, list, _ := strings.Cut(read(t, "docs/migration.md"), "## go-chi/httprate\n\n")
+	list, _, _ = strings.Cut(list, "\n```")
+	code := regexp.MustCompile("`([^`]+)`")
+	var has []string
+	bold := regexp.MustCompile("\\*\\*(?:`[^`]*`|[^*`])+\\*\\*")
+	for _, names := range bold.FindAllString(list, -1) {
+		for _, m := range code.FindAllStringSubmatch(names, -1) {
+			name, _, _ := strings.Cut(strings.TrimPrefix(m[1], "httprateredis."), "(")
+			has = append(has, name)
+		}
+	}
+	for name := range strings.FieldsSeq(namesOfHTTPRate) {
+		if !slices.Contains(has, name) {
+			t.Errorf("the page does not have %s", name)
+		}
+	}
+	ours := code.FindAllStringSubmatch(bold.ReplaceAllString(list, ""), -1)
+	for _, m := range ours {
+		if strings.ContainsAny(m[1], "({") && !strings.Contains(source, m[1]) {
+			t.Errorf("not in the code of this test: %s", m[1])
+		}
+	}
+	if len(ours) < 30 {
+		t.Errorf("only %d pieces of code: the pattern is wrong", len(ours))
 	}
 }
 

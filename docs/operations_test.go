@@ -3,7 +3,6 @@ package docs_test
 
 import (
 	"context"
-	"errors"
 	"expvar"
 	"reflect"
 	"regexp"
@@ -15,7 +14,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/fatal"
 	"github.com/tiered-limiter/tiered-limiter/internal/test/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
-	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -66,7 +64,7 @@ func TestOperationsExport(t *testing.T) {
 	}
 }
 
-// What the operators' pages name exists: fields of Stats and flags of tiersim.
+// The fields of Stats that the operators' pages name exist.
 func TestOperationsNamesWhatThereIs(t *testing.T) {
 	toRoot(t)
 	page := ""
@@ -97,18 +95,6 @@ func TestOperationsNamesWhatThereIs(t *testing.T) {
 		if !strings.Contains(page, "`"+name) && !strings.Contains(page, "Stats()."+name) || !has(tiered.Stats{}, name) {
 			t.Errorf("Stats.%s is on none of the pages, or is none", name)
 		}
-	}
-	runs := regexp.MustCompile("`go run\\s+./cmd/tiersim run outage([^`]*)`").FindAllStringSubmatch(page, -1)
-	for _, run := range runs {
-		outage := sim.MustLoad("outage")
-		for _, set := range regexp.MustCompile(`--set\s+([a-z.]+)=(\S+)`).FindAllStringSubmatch(run[1], -1) {
-			if err := errors.Join(outage.Set(set[1], set[2]), outage.Validate()); err != nil {
-				t.Errorf("%s: %v", run[0], err)
-			}
-		}
-	}
-	if len(runs) == 0 {
-		t.Error("no run of tiersim: the pattern is wrong")
 	}
 }
 

@@ -23,7 +23,7 @@ func userAddressAndTenant(
 	}
 	d := tiered.All(perUser.For(user), perAddress.For(ip), perTenant.For(tenant).N(cost)).Allow(ctx)
 	if !d.Allowed {
-		log.Print(d) // refused by policy "user": limited, local, cost 1, 0 of 100 left, retry after 10ms, …: never the key
+		log.Print(d) // by which policy, why, what is left: never the key
 	}
 	return d, nil
 }

@@ -204,23 +204,6 @@ func (b *Bucket) Fail(now time.Duration, seq int64, again bool) Effect {
 	return b.next(now)
 }
 
-// AnsweredLate notes that Redis has answered a call of the bucket after it had failed: the key may
-// ask again.
-func (b *Bucket) AnsweredLate(now time.Duration) Effect {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.hot.life == closed || !b.hot.lease.backsOff(now) {
-		return Effect{}
-	}
-	b.hot.lease.pause(now)
-	return b.next(now)
-}
-
-// retries is the number of failed calls in a row that open a breaker. Until then each is followed
-// by a call that no request asks for. After that either the breaker is open, or the node answers
-// others, and this key can wait for the next request.
-const retries = 3
-
 // maxFailures bounds the count of failures, so that a pause that doubles with each but the second
 // fits a time.Duration.
 const maxFailures = 20

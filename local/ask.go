@@ -31,7 +31,7 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 	if retry, refused := w.refusal(b.hot.denied.Load(), now, need); refused {
 		return b.hot.refuse(w, Local, now, retry), Effect{}
 	}
-	if b.hot.lease.backsOff(now) {
+	if b.backsOff(now, w.Well) {
 		return b.hot.decided(Unavailable, Failover, b.hot.remaining(b.hot.lease.live(now)), 0), Effect{}
 	}
 	b.pending = b.pending.orNew()

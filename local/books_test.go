@@ -65,8 +65,8 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 		}
 		steps := []string{
 			"take", "take", "take", "ask", "ask", "ask", "alone", "alone", "give back", "give back", "give back", "owe",
-			"begin", "begin", "begin", "accept", "accept", "accept", "fail", "fail again", "answered late",
-			"late", "drop", "check", "probe",
+			"begin", "begin", "begin", "accept", "accept", "accept", "fail", "fail again", "late",
+			"drop", "check", "probe",
 			"leave", "expire",
 			"retire", "revive",
 		}
@@ -85,6 +85,7 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 				}
 			case "ask":
 				w, x := local.NewWaiter(), taken{n(), local.FromLease, b.Generation()}
+				w.Well = rapid.Bool().Draw(t, "well")
 				switch v, _ := b.Ask(now, x.n, now+20*ms, w); v.Reason {
 				case local.Granted:
 					admitted += x.n
@@ -184,8 +185,6 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 			case "fail again":
 				b.Fail(now, call.Seq, true)
 				call = local.Call{}
-			case "answered late":
-				b.AnsweredLate(now)
 			case "late":
 				b.Late(now, call.Seq, 0)
 				call = local.Call{}

@@ -89,6 +89,12 @@ func (b *Bucket) send() Effect {
 	return Effect{Send: true}
 }
 
+// backsOff reports whether failures forbid a request to ask. A few forbid it only until the node
+// answers: it may have stood still for a moment, and the fail mode would go on in its place.
+func (b *Bucket) backsOff(now time.Duration, well bool) bool {
+	return b.hot.lease.backsOff(now) && (!well || b.hot.view.failures >= retries)
+}
+
 // sendAfterBackOff sends as soon as the back-off allows.
 func (b *Bucket) sendAfterBackOff(now time.Duration) Effect {
 	if !b.hot.lease.backsOff(now) {

@@ -19,6 +19,7 @@ type Conditions struct {
 	Timeout   time.Duration // after which a call to the node has failed, if that is more than Policy.Timeout
 	Slow      time.Duration // round trip of a slow answer, or 0 if none has come
 	Fleet     int64         // processes that share the limit, ≥ 1
+	Well      bool          // the node has answered its last call; only a dry run asks
 
 	ahead int64 // the bucket's time, µs, if it waits because the node's clock was set back; 0 if it does not
 }

@@ -94,7 +94,7 @@ const dryLease = "?"
 func (b *Bucket) DryRun(now time.Duration, n int64, c Conditions) (call Call, asks bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.hot.lease.backsOff(now) {
+	if b.backsOff(now, c.Well) {
 		return Call{}, false
 	}
 	c.ahead = b.hot.denied.windows().ahead(c.Server)

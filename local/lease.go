@@ -197,7 +197,7 @@ func (l *leaseState) pause(until time.Duration) {
 	l.renewFrom(until)
 }
 
-// backsOff reports whether a failure forbids to ask.
+// backsOff reports whether a failure forbids to ask; see [Bucket.backsOff].
 func (l *leaseState) backsOff(now time.Duration) bool { return now < l.backOffEnd() }
 
 // backOffEnd is when asking is allowed again.

@@ -248,11 +248,12 @@ func (tr *trace) do(step string, words []string) []string {
 		default:
 			tr.now = tr.start + length(tr.T, first)
 		}
-	case "ask": // ask a 3, or of who waits and asks again: ask a 3 again=5
+	case "ask": // ask a 3, or of who waits and asks again: ask a 3 again=5, or while the node answers others: ask a 3 well=yes
 		w := local.NewWaiter()
 		if args["again"] != "" {
 			w.AskAgain, w.More = true, count(tr.T, args["again"])
 		}
+		w.Well = args["well"] == "yes"
 		tr.asked[first], tr.gen = w, b.Generation()
 		v, e := b.Ask(tr.now, count(tr.T, args["1"]), tr.now+20*ms, w)
 		return []string{outcome(v), tr.effect(e)}
@@ -287,8 +288,6 @@ func (tr *trace) do(step string, words []string) []string {
 		return []string{either(ok, tr.effect(e), "ignored")}
 	case "fail":
 		return []string{tr.effect(b.Fail(tr.now, tr.call.Seq, first == "again"))}
-	case "answered": // the call after it had failed
-		return []string{tr.effect(b.AnsweredLate(tr.now))}
 	case "rejected":
 		e, forgiven := b.Rejected(tr.now, tr.call.Seq)
 		return []string{tr.effect(e), nonzero("forgiven", forgiven)}

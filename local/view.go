@@ -27,6 +27,11 @@ type view struct {
 	telling   telling // the last byte of a word: one more costs eight in each key
 }
 
+// retries is the number of failed calls in a row that open a breaker. Until then each is followed
+// by a call that no request asks for. After that either the breaker is open, or the node answers
+// others, and this key can wait for the next request.
+const retries = 3
+
 // certainty says how much the bucket had at most when its level was last seen; see
 // [Bucket.UnderWay].
 type certainty uint8

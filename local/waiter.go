@@ -13,8 +13,9 @@ type Waiter struct {
 
 	// AskAgain says that the caller waits and asks again when it is refused. Such a waiter sets no
 	// hold-off, and its refusals count neither as refused nor as demand. The owner sets it before
-	// Ask, and More.
+	// Ask, and the next two.
 	AskAgain bool
+	Well     bool  // the node has answered its last call
 	More     int64 // tokens wanted besides, for others who want one each
 
 	// What a waiter that asks again learns besides the outcome.

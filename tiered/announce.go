@@ -189,8 +189,8 @@ func (h *health) reportOthers(l *Limiter) {
 	}
 	if warn {
 		g.trace.fault(Event{What: "other limits", Node: node, Policy: l.core.Name})
-		g.journal.Line(slog.LevelWarn, "another service has a policy of this name with other limits, and both count "+
-			"the same keys: give one of them another name", append(about, "processes", services)...)
+		g.journal.Line(slog.LevelWarn, "another service has a policy of this name with other limits: both count the "+
+			"same keys, so give one of them another name", append(about, "processes", services)...)
 	}
 	if tell {
 		g.journal.Line(slog.LevelInfo, "processes of this service have other limits for this policy",

@@ -72,7 +72,7 @@ func (g *Group) add(p Policy) (l *Limiter, back bool, err error) {
 	ls.placed[l.place()] = l
 	if len(ls.placed) > lua.MostPolicies {
 		g.warnPlacesOnce.Do(func() {
-			g.journal.Line(slog.LevelWarn, "too many policies to announce, so this process counts as one of every policy, and no "+
+			g.journal.Line(slog.LevelWarn, "too many policies to announce: this process counts as one of every policy, and no "+
 				"standing share is used", "policies", len(ls.placed), "most", lua.MostPolicies)
 		})
 	}

@@ -396,7 +396,7 @@ var faultsTold = []struct {
 			p.store.broken.Store(nil)
 		},
 		lines: []string{ // a hundred keys: one line a minute
-			"ERROR redis refuses buckets, as they are not what the limiter wrote: the fail mode decides for their keys"},
+			"ERROR redis refuses buckets: they are not what the limiter wrote, so the fail mode decides for their keys"},
 		figures: "policy.Faults.Rejected policy.Tokens.Unavailable", events: "error key fault",
 		attrs: "policy=api error=\"remote: WRONGTYPE\"",
 	}, {
@@ -459,7 +459,7 @@ var faultsTold = []struct {
 		},
 		lines: []string{
 			otherNumber,
-			"WARN another service has a policy of this name with other limits, and both count the same keys: give one of them another name",
+			"WARN another service has a policy of this name with other limits: both count the same keys, so give one of them another name",
 			otherNumber,
 		},
 		events: "other limits 0s", attrs: "processes=1",
@@ -522,7 +522,7 @@ var faultsTold = []struct {
 			}
 		},
 		lines: []string{
-			"WARN too many policies to announce, so this process counts as one of every policy, and no standing share is used",
+			"WARN too many policies to announce: this process counts as one of every policy, and no standing share is used",
 		},
 		attrs: "policies=513 most=512",
 	}, {

@@ -18,10 +18,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// TestWaitingPage computes the table of docs/waiting.md: fifty who come at once wait for ten per
-// second.
-func TestWaitingPage(t *testing.T) {
-	page := must(os.ReadFile("../docs/waiting.md"))
+// TestFiftyThatWait computes the table of docs/internals/performance.md from which docs/waiting.md
+// says what to choose: fifty who come at once wait for ten per second.
+func TestFiftyThatWait(t *testing.T) {
+	page := must(os.ReadFile("../docs/internals/performance.md"))
 	ten := tiered.PerSecond(10)
 	for _, c := range []struct {
 		name   string
@@ -59,7 +59,7 @@ func TestWaitingPage(t *testing.T) {
 			row = fmt.Sprintf("| %s | %d | %d | %.1f s |", c.name, first, together, last.Seconds())
 		})
 		if !strings.Contains(string(page), "\n"+row+"\n") {
-			t.Errorf("docs/waiting.md has no row\n%s", row)
+			t.Errorf("docs/internals/performance.md has no row\n%s", row)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -78,6 +79,28 @@ func TestConfigurationPage(t *testing.T) {
 		if status != passed || !strings.Contains(out, "100") {
 			t.Errorf("tiersim %s: status %d, %s\n%s", c[1], status, problems, out)
 		}
+	}
+}
+
+// The runs that users' pages name in their text pass.
+func TestRunsInText(t *testing.T) {
+	if testing.Short() {
+		t.Skip("some seconds")
+	}
+	pages := fatal.Get(filepath.Glob("../../docs/*.md"))(t)
+	named := regexp.MustCompile("`(?:go run ./cmd/)?tiersim (run [^`]+)`")
+	runs := 0
+	for _, name := range pages {
+		text := strings.Join(strings.Fields(string(fatal.Get(os.ReadFile(name))(t))), " ")
+		for _, m := range named.FindAllStringSubmatch(text, -1) {
+			runs++
+			if out, problems, status := run(t, strings.Fields(m[1])...); status != passed {
+				t.Errorf("%s: tiersim %s: status %d, %s\n%s", name, m[1], status, problems, out)
+			}
+		}
+	}
+	if runs < 2 {
+		t.Errorf("only %d runs: the pattern is wrong", runs)
 	}
 }
 

@@ -107,7 +107,6 @@ func (b *batch) run() result {
 		b.finish(b.results)
 	} else {
 		n.answeredLate(len(b.results), shown)
-		b.tellLate()
 	}
 	return r
 }
@@ -117,16 +116,6 @@ func (n *Node) answeredLate(replies int, shown error) {
 	n.LateReplies.Add(int64(replies))
 	if shown == nil {
 		n.guard.Answered()
-	}
-}
-
-// tellLate tells the jobs whose calls were answered after the batch was given up.
-func (b *batch) tellLate() {
-	n, now := b.node, b.node.dispatcher.now()
-	for i, j := range b.jobs {
-		if b.results[i].Err == nil {
-			j.AnsweredLate(n, now)
-		}
 	}
 }
 

@@ -49,11 +49,11 @@ func (n *Node) Carry(p Pending, d time.Duration) (*Carried, bool) {
 // isSwift reports whether a node is known, is well, and answers in time for a caller that has d.
 func (n *Node) isSwift(d time.Duration) bool {
 	slow := n.pace.slow.Load() // 0 of the node without a name
-	return slow > 0 && slow <= int64(d/swift) && n.isWell()
+	return slow > 0 && slow <= int64(d/swift) && n.IsWell()
 }
 
-// isWell reports whether a node has answered the last call.
-func (n *Node) isWell() bool {
+// IsWell reports whether a node has answered the last call.
+func (n *Node) IsWell() bool {
 	return n.guard.State() == failover.Closed && n.pace.unheard.Load() == 0
 }
 

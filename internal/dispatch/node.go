@@ -38,10 +38,6 @@ type Job interface {
 
 	// Abandon reports that nothing can be sent, because the breaker is open.
 	Abandon(n *Node, now time.Duration)
-
-	// AnsweredLate reports, after a Finish with ErrNoAnswer or during it, that the node has answered
-	// the call after all.
-	AnsweredLate(n *Node, now time.Duration)
 }
 
 // Pending is a pending call: a Job in a queue, and the name of its bucket.

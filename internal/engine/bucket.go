@@ -79,7 +79,7 @@ func (b *Bucket) conditions(n *dispatch.Node, now time.Duration, name string, se
 		Now: now, Seq: seq, Lease: l.leaseID(), Bucket: name, Phase: l.phase(b.Key()),
 		Clock: known, Server: server, RoundTrip: n.RoundTrip(),
 		Timeout: n.Timeout(), Slow: n.SlowTrip(),
-		Fleet: n.Processes(l.place()),
+		Fleet: n.Processes(l.place()), Well: n.IsWell(),
 	}
 }
 
@@ -187,11 +187,6 @@ var (
 func (b *Bucket) Abandon(n *dispatch.Node, now time.Duration) {
 	b.setNode(n)
 	b.apply(now, b.Drop(now))
-}
-
-// AnsweredLate implements [dispatch.Job].
-func (b *Bucket) AnsweredLate(_ *dispatch.Node, now time.Duration) {
-	b.apply(now, b.Bucket.AnsweredLate(now))
 }
 
 // byRule returns the outcome of a rule, or that of a limit whose burst is too small.

@@ -110,7 +110,7 @@ func (l *Limiter) countFailure(call *lua.Call, err error) {
 	l.mu.Unlock()
 	if j := l.Group.Journal; rejected && j.FirstTime(call.Bucket) {
 		j.Tally("refused "+l.Name, 1, slog.LevelError,
-			"redis refuses buckets, as they are not what the limiter wrote: the fail mode decides for their keys",
+			"redis refuses buckets: they are not what the limiter wrote, so the fail mode decides for their keys",
 			"policy", l.Name, "error", err)
 	}
 }

@@ -155,9 +155,6 @@ func (j *dryRun) Abandon(n *dispatch.Node, _ time.Duration) {
 	j.reply <- remote.Result{Err: n.WhyOpen()}
 }
 
-// AnsweredLate implements [dispatch.Job].
-func (j *dryRun) AnsweredLate(*dispatch.Node, time.Duration) {}
-
 // Finish implements [dispatch.Job].
 func (j *dryRun) Finish(_ *dispatch.Node, _ time.Duration, _ *lua.Call, _ time.Duration, r remote.Result) {
 	j.reply <- r

@@ -88,8 +88,8 @@ func (g *Group) warnIfFleetUnknown() {
 		return
 	}
 	g.warnFleetOnce.Do(func() {
-		g.Journal.Line(slog.LevelWarn, "the number of processes is not known, so each admits the whole limit alone "+
-			"while redis does not answer: set Options.Processes")
+		g.Journal.Line(slog.LevelWarn, "the number of processes is not known: each admits the whole limit alone "+
+			"while redis does not answer, so set Options.Processes")
 	})
 }
 
@@ -101,7 +101,7 @@ func (g *Group) warnIfUnheard() {
 		return
 	}
 	g.warnHeardOnce.Do(func() {
-		g.Journal.Line(slog.LevelWarn, "the fail mode decides because redis has not answered this process yet: "+
+		g.Journal.Line(slog.LevelWarn, "redis has not answered this process yet: the fail mode decides, so "+
 			"call Group.Ping before the first decision")
 	})
 }

@@ -127,6 +127,9 @@ func (p *Part) join() {
 	g := p.Limiter.Group
 	w := g.waiter()
 	w.AskAgain = p.asksAgain()
+	if n := p.bucket.node.Load(); n != nil {
+		w.Well = n.IsWell()
+	}
 	if p.asksForOthers() {
 		w.More = g.queues.askForOthers(p.caller, p.bucket.Policy().Cap)
 	}

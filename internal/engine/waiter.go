@@ -24,7 +24,7 @@ func newWaiter() any {
 // waiter returns a waiter from the pool.
 func (g *Group) waiter() *waiter {
 	w := g.waiters.Get().(*waiter)
-	w.AskAgain, w.More, w.MoreGranted, w.Short, w.Stamp = false, 0, 0, false, nil
+	w.AskAgain, w.Well, w.More, w.MoreGranted, w.Short, w.Stamp = false, false, 0, 0, false, nil
 	return w
 }
 

@@ -122,6 +122,55 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
+// TestAtOnceWithoutKey: Missing decides how many requests without a key run at the same time.
+func TestAtOnceWithoutKey(t *testing.T) {
+	g, err := tiered.NewGroup(remote.NewMemory(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.Close(context.Background()) })
+	places, err := atonce.New(g, atonce.Policy{Name: "running", Places: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const all = 9 // that come
+	for _, c := range []struct {
+		missing httplimit.Missing
+		run     int
+		refused int // the status
+	}{
+		{httplimit.Refuse, 0, http.StatusBadRequest},
+		{httplimit.Exempt, all, 0},
+		{httplimit.Together, 2, http.StatusTooManyRequests},
+		{httplimit.Next, 2, http.StatusTooManyRequests},
+	} {
+		rules := []httplimit.Rule{{AtOnce: places, Key: httplimit.Header("User"), Missing: c.missing}}
+		if c.missing == httplimit.Next {
+			rules = append(rules, httplimit.Rule{AtOnce: places, Key: httplimit.RemoteIP(), Missing: httplimit.Refuse})
+		}
+		limit, err := httplimit.New(rules, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run, refused := 0, 0
+		var server http.Handler
+		come := func() { // while those before it run
+			w := httptest.NewRecorder()
+			if server.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil)); w.Code != http.StatusOK {
+				refused = w.Code
+			}
+		}
+		server = limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			if run++; run < all {
+				come()
+			}
+		}))
+		if come(); run != c.run || refused != c.refused {
+			t.Errorf("Missing %d: %d run, and the status of the next is %d", c.missing, run, refused)
+		}
+	}
+}
+
 // TestNobodyIsToldOfPlaces: a refusal does not name the policy of places, because RateLimit-Policy
 // does not, and the rule may be hidden. Nor is there a cost to settle.
 func TestNobodyIsToldOfPlaces(t *testing.T) {

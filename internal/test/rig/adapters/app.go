@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -99,7 +100,7 @@ func Play(t *testing.T, framework string, serve Serve) {
 	for _, r := range Rows {
 		t.Run(r.Name, func(t *testing.T) {
 			if why := r.Cannot[framework]; why != "" {
-				t.Skipf("%s cannot: %s", framework, why)
+				t.Skipf("not with %s, %s", framework, why)
 			}
 			r.play(&player{T: t, serve: serve})
 		})
@@ -140,7 +141,8 @@ func Hijack(w http.ResponseWriter, use func(net.Conn)) {
 type Row struct {
 	// Name says what holds.
 	Name string
-	// Cannot has the reason for each framework that cannot do this.
+	// Cannot has the reason for each framework that cannot do this, as in "whose handlers return no
+	// error".
 	Cannot map[string]string
 
 	play func(*player)
@@ -149,16 +151,16 @@ type Row struct {
 // Reasons why a framework cannot do something.
 var (
 	noErrors = map[string]string{"net/http": returnNone, "fasthttp": returnNone}
-	noNil    = map[string]string{"net/http": "a limit is a function there, and none is nil"}
+	noNil    = map[string]string{"net/http": "where a limit is a function, and none is nil"}
 	notTold  = map[string]string{"fiber": untold, "fasthttp": untold}
 )
 
 const (
-	returnNone = "its handlers return no error"
-	untold     = "it does not tell a handler that the client has gone"
+	returnNone = "whose handlers return no error"
+	untold     = "which do not tell a handler that the client has gone"
 )
 
-// Rows are the table. docs/http.md says that all of it works, and shows what does not.
+// Rows are the table. docs/http.md says that all of it works, and lists what does not.
 var Rows = []Row{
 	{"An admitted request has the handler's answer, and the fields", nil, admitted},
 	{"A refused request gets 429 and Retry-After, and runs no handler", nil, refused},
@@ -186,32 +188,20 @@ var Rows = []Row{
 	{"A request has a place of `AtOnce` while its handler runs, also if that panics", nil, heldPlace},
 }
 
-// Markdown is the table as docs/http.md shows it: the rows that a framework cannot do. Each reason
-// has a number.
+// Markdown is the list of exceptions that docs/http.md shows: the rows that a framework cannot do,
+// and why.
 func Markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "| | %s |\n|%s\n", strings.Join(Frameworks, " | "), strings.Repeat("---|", 1+len(Frameworks)))
-	var reasons []string
 	for _, r := range Rows {
-		if len(r.Cannot) == 0 {
-			continue
-		}
-		fmt.Fprintf(&b, "| %s |", r.Name)
+		not := map[string][]string{} // frameworks by the reason
 		for _, f := range Frameworks {
-			why := r.Cannot[f]
-			if why == "" {
-				b.WriteString(" yes |")
-				continue
+			if why := r.Cannot[f]; why != "" {
+				not[why] = append(not[why], f)
 			}
-			if !slices.Contains(reasons, why) {
-				reasons = append(reasons, why)
-			}
-			fmt.Fprintf(&b, " no (%d) |", 1+slices.Index(reasons, why))
 		}
-		b.WriteString("\n")
+		for _, why := range slices.Sorted(maps.Keys(not)) {
+			fmt.Fprintf(&b, "- **%s**: not with %s, %s\n", r.Name, strings.Join(not[why], " and "), why)
+		}
 	}
-	for i, why := range reasons {
-		fmt.Fprintf(&b, "\n%d. No: %s.", i+1, why)
-	}
-	return b.String() + "\n"
+	return b.String()
 }
