@@ -26,22 +26,28 @@ func (b *Bucket) TellsLater(down bool) bool {
 	return first
 }
 
-// StillOwes reports whether the owner has to tell Redis of a debt that TellsLater has reported.
-// down says that the node does not answer now. A debt is not told before the owner has seen that,
-// nor twice: a key whose calls fail while its node answers others is left to its next request.
-func (b *Bucket) StillOwes(down bool) bool {
+// StillOwes reports whether the owner has to tell Redis of a debt that TellsLater has reported, and
+// whether now. down says that the node does not answer now. A debt is not told before the owner has
+// seen that, nor twice: a key whose calls fail while its node answers others is left to its next
+// request. After its first failures nobody knows which it is.
+func (b *Bucket) StillOwes(down bool) (owes, tell bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	tells := &b.hot.view.telling
+	v := &b.hot.view
 	switch {
-	case *tells == tellNot:
-		return false
-	case b.hot.life != inUse, b.hot.owing() == 0, *tells == tellLater && !down:
-		*tells = tellNot
-		return false
+	case v.telling == tellNot:
+		return false, false
+	case b.hot.life != inUse || b.hot.owing() == 0:
+	case down:
+		v.telling = tellOutage
+		return true, false
+	case v.telling == tellOutage:
+		return true, true
+	case 0 < v.failures && v.failures < retries:
+		return true, false
 	}
-	*tells = tellOutage
-	return true
+	v.telling = tellNot
+	return false, false
 }
 
 // TellDebt is Report after an outage.

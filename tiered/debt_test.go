@@ -261,6 +261,37 @@ func TestDebtOfAKeyThatNobodyAsksFor(t *testing.T) {
 	}
 }
 
+// The burst may come before anybody knows of the outage: the breaker opens with the third failure.
+func TestDebtOfTheFirstMoment(t *testing.T) {
+	for _, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen} {
+		for _, burst := range []time.Duration{60 * ms, 120 * ms, 250 * ms} {
+			bubble(t, fmt.Sprint(mode, " ", burst), func(t *testing.T) {
+				s := newDistant(ms)
+				p := tiered.Policy{Name: "api", Limit: tiered.PerHour(1000), FailMode: mode}
+				l := limiter(t, s, p, &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
+				time.Sleep(4 * time.Second)
+				l.Allow(ctx, "user")
+				s.loseRequests.Store(true)
+				start, n := time.Now(), int64(1)
+				for time.Since(start) < burst {
+					if l.Allow(ctx, "user").Allowed {
+						n++
+					}
+					time.Sleep(ms)
+				}
+				time.Sleep(10 * time.Second)
+				s.loseRequests.Store(false)
+				time.Sleep(15 * time.Second)
+				other := limiter(t, s, p, nil)
+				had, _ := other.AllowAtMost(ctx, "user", 1000)
+				if refill := int64(1000 * time.Since(start).Hours()); had > 1000-n+refill+1 {
+					t.Errorf("another process has %d of 1000, of which %d were used, and %d came since", had, n, refill)
+				}
+			})
+		}
+	}
+}
+
 // There may be as many debts to tell of as a process keeps keys. Redis, which is just back, is told
 // of 500 in a second.
 func TestDebtsOfManyKeys(t *testing.T) {

@@ -148,8 +148,12 @@ func TestRareRequestsFindOutThatRedisIsGone(t *testing.T) {
 			t.Logf("%v: the breaker opened after %v, %d calls and one request", mode, time.Since(begun),
 				store.seen.Load())
 			time.Sleep(time.Minute) // presence goes on, calls for this key do not
-			if n := store.seen.Load(); n != 3 {
-				t.Errorf("%v: %d calls failed in a minute, want the 3 that open the breaker", mode, n)
+			most := int64(3)
+			if mode != tiered.FailClosed { // one tells of what was admitted
+				most++
+			}
+			if n := store.seen.Load(); n < 3 || n > most {
+				t.Errorf("%v: %d calls failed in a minute, want the 3 that open the breaker, and %d at most", mode, n, most)
 			}
 			store.next.Store(0)
 		})

@@ -27,10 +27,11 @@ func (b *Bucket) tellDebt(now time.Duration) {
 	g := b.Limiter().Group
 	n := b.node.Load()
 	down := n != nil && (n.State() != failover.Closed || now < nodeOf(n).Doubted())
-	if !b.StillOwes(down) {
+	owes, tell := b.StillOwes(down)
+	if !owes {
 		return
 	}
-	if !down && g.debts.AllowN(g.Base.Add(now), 1) {
+	if tell && g.debts.AllowN(g.Base.Add(now), 1) {
 		b.apply(now, b.TellDebt(now))
 	}
 	g.planToTell(now, b)
