@@ -2,6 +2,7 @@ package atonce
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -27,8 +28,12 @@ func Of(g *tiered.Group, name string) *Limiter {
 // valid, nothing changes.
 func SetPolicies(g *tiered.Group, all []Policy) error {
 	var wrong []error
+	seen := map[string]bool{}
 	for _, p := range all {
-		wrong = append(wrong, p.Validate())
+		if wrong = append(wrong, p.Validate()); seen[p.Name] {
+			wrong = append(wrong, fmt.Errorf("atonce: Policy.Name is %.80q: must differ from the names of the other policies", p.Name))
+		}
+		seen[p.Name] = true
 	}
 	if err := errors.Join(wrong...); err != nil {
 		return err

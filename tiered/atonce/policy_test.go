@@ -113,6 +113,11 @@ func TestSetPolicies(t *testing.T) {
 		if err := atonce.SetPolicies(a.group, []atonce.Policy{{Name: "p", Places: 2}, {Name: "q"}}); err == nil || atonce.Of(a.group, "q") != nil {
 			t.Errorf("a policy without places was taken: %v", err)
 		}
+		twice := []atonce.Policy{{Name: "p", Places: 2}, {Name: "q", Places: 1}, {Name: "p", Places: 3}}
+		if err := atonce.SetPolicies(a.group, twice); err == nil ||
+			err.Error() != `atonce: Policy.Name is "p": must differ from the names of the other policies` {
+			t.Errorf("two policies of one name: %v", err)
+		}
 		a.refused(t, "k", atonce.ErrFull)
 		if err := atonce.SetPolicies(a.group, []atonce.Policy{{Name: "p", Places: 2}, {Name: "q", Places: 1}}); err != nil {
 			t.Fatal(err)
