@@ -18,7 +18,12 @@ type Verdict struct {
 	tolerance float64 // tokens
 }
 
-// Judge holds requests of one token against their limit.
+// comesBack is the longest until what was granted to a request that did not get the answer in time
+// is given back: its answer may come much later on a busy machine, and the next call tells of it.
+const comesBack = 2 * time.Second
+
+// Judge holds requests of one token against their limit. A request that got no answer in time may
+// have been granted a token, which comes back: see docs/internals/proof.md.
 func Judge(all []Record, limit tiered.Limit) (v Verdict) {
 	perNano := float64(limit.Tokens) / float64(limit.Per)
 	// Redis tells time in whole microseconds, so two readings may be 1 µs further apart than they
@@ -32,6 +37,7 @@ func Judge(all []Record, limit tiered.Limit) (v Verdict) {
 	byTime(all)
 	bucket := ideal.NewBucket(limit.Tokens, limit.Per, limit.Burst)
 	var admissions []ideal.Admission
+	var credits []ideal.Credit
 	origin := all[0].Before
 	for _, r := range all {
 		if bucket.Take(r.Before-origin, 1) {
@@ -40,11 +46,13 @@ func Judge(all []Record, limit tiered.Limit) (v Verdict) {
 		if r.Allowed {
 			v.Admitted++
 			admissions = append(admissions, ideal.Admission{Before: r.Before - origin, After: r.After - origin, Tokens: 1})
+		} else if r.Reason == tiered.Unavailable {
+			credits = append(credits, ideal.Credit{From: r.Before - origin, To: r.After - origin + int64(comesBack), Tokens: 1})
 		}
 	}
 	v.Length = time.Duration(all[len(all)-1].Before - origin)
 	v.Offered = float64(len(all)) / (float64(v.Length) * perNano)
-	v.Worst = ideal.Worst(admissions, limit.Tokens, limit.Per, limit.Burst)
+	v.Worst = ideal.WorstNet(admissions, credits, limit.Tokens, limit.Per, limit.Burst)
 	return v
 }
 
