@@ -11,7 +11,7 @@ import (
 // traffic is, and breakers hardly open. Calls under way at one moment all fail in one pause, which
 // is one failure.
 func TestAPauseIsNoOutage(t *testing.T) {
-	const pauses = 12
+	const pauses = 4
 	for _, load := range []struct {
 		name, limit, traffic string
 	}{

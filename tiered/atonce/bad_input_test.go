@@ -100,7 +100,7 @@ func TestKeysOfAnAttacker(t *testing.T) {
 		a := start(t, remote.NewMemory(), atonce.Policy{Name: "p", Places: 2}, nil)
 		most, keys := 0, 1_000_000
 		if testing.Short() {
-			keys = 100_000
+			keys = 30_000
 		}
 		for i := range keys {
 			if p, err := a.Acquire(ctx(), fmt.Sprint(i)); err == nil {
