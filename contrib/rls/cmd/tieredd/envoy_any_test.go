@@ -119,6 +119,7 @@ func ask2(t *testing.T, address string, fields [][2]string) {
 // Whatever a client sends through an Envoy with its default bounds, the call is decided: each value
 // counts by itself, and no call fails. Envoy's own counters are the judge.
 func TestEnvoyAnyRequest(t *testing.T) {
+	t.Parallel()
 	envoytest.Program(t)
 	p := start(t, `domain: shop
 descriptors:

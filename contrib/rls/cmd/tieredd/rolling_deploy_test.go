@@ -158,6 +158,7 @@ func TestRollingDeploy(t *testing.T) {
 // Redis is killed or frozen under load. The fail mode of each rule decides, and no call waits for
 // long.
 func TestRedisFailsUnderLoad(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("half a minute of real time")
 	}

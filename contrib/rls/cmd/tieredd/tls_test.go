@@ -161,6 +161,7 @@ const askByHTTP = `{"domain":"shop","descriptors":[{"entries":[{"key":"user","va
 // none. When the files change, new connections see the new ones. Files that are wrong change
 // nothing.
 func TestMutualTLS(t *testing.T) {
+	t.Parallel()
 	soon, past := time.Now().Add(time.Hour), time.Now().Add(-time.Minute)
 	ours, others := newAuthority(t, "ours"), newAuthority(t, "others")
 	files := func(a authority) map[string][]byte {
