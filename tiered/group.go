@@ -107,10 +107,11 @@ func (g *Group) Ping(ctx context.Context) error {
 // until the hooks of Options.Trace and the Logger's handler have returned, so neither may call it.
 //
 // If ctx ends first, the error wraps ctx.Err(), and what was not returned is burnt when its lease
-// ends. Calls to Redis may then still begin for three times Options.Timeout, and go on for as long
-// as that says. Close may be called again, to wait for their end; it returns an error if there are
-// tokens that nobody can return any more. What fail modes admitted is charged only if Redis answers
-// before Close is over.
+// ends. If Redis does not answer, Close waits for that end, a second with the default Lease, and
+// returns nil. Calls to Redis may begin for three times Options.Timeout after ctx has ended, and go
+// on for as long as that says. Close may be called again, to wait for their end; it returns an error
+// if there are tokens that nobody can return any more. What fail modes admitted is charged only if
+// Redis answers before Close is over.
 func (g *Group) Close(ctx context.Context) error {
 	if g.isZero() {
 		return errZeroGroup

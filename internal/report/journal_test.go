@@ -196,6 +196,10 @@ func TestOutagesThatFollowEachOther(t *testing.T) {
 			[]time.Duration{0, time.Second, 2 * time.Second, 300 * time.Second},
 			[]string{"0s gone", "1s back", "3s of=a outages=1 gone=1s answers=false", "5m2s back"},
 		},
+		"a long one whose line is a minute away": {
+			[]time.Duration{0, time.Second, 2 * time.Second, 500 * time.Millisecond, 5 * time.Second, 30 * time.Second},
+			[]string{"0s gone", "1s back", "3s of=a outages=1 gone=500ms answers=true", "20s gone", "35s back"},
+		},
 		"one that lasts while its line is written": {
 			[]time.Duration{
 				0, time.Second, 2 * time.Second, 4 * time.Second, 62500 * time.Millisecond, time.Second,
@@ -221,7 +225,12 @@ func TestOutagesThatFollowEachOther(t *testing.T) {
 					if o.Failed(failover.Unreachable, true, func() []any { return []any{"of", "a"} }) {
 						j.Line(slog.LevelWarn, "gone")
 					}
-					time.Sleep(at[1])
+					for end := time.Now().Add(at[1]); time.Now().Before(end); {
+						time.Sleep(min(time.Until(end), time.Second))
+						if time.Now().Before(end) && o.Failed(failover.Unreachable, false, nil) {
+							j.Line(slog.LevelWarn, "gone")
+						}
+					}
 					if o.Ended() {
 						j.Line(slog.LevelInfo, "back")
 					}
@@ -240,6 +249,34 @@ func TestOutagesThatFollowEachOther(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An outage that has a line of its own is not counted in another one, a second later.
+func TestOutageOfAnotherClass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l lines
+		j, end := l.start(t)
+		o := NewOutages(j, "a")
+		failed := func(class failover.Class, begins bool) {
+			if o.Failed(class, begins, func() []any { return nil }) {
+				j.Line(slog.LevelWarn, class.String())
+			}
+		}
+		failed(failover.Unreachable, true)
+		o.Ended()
+		time.Sleep(2 * time.Second)
+		failed(failover.CannotServe, true)
+		failed(failover.CannotServe, false)
+		time.Sleep(5 * time.Second)
+		if !o.Ended() {
+			t.Error("its end has no line")
+		}
+		time.Sleep(5 * time.Minute)
+		end()
+		if want := []string{"0s unreachable", "2s cannot serve"}; !slices.Equal(l.all, want) {
+			t.Errorf("%q, want %q", l.all, want)
+		}
+	})
 }
 
 // After an outage a line says what was reported within 5 s of its end. Outages that follow each

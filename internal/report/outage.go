@@ -11,7 +11,8 @@ import (
 
 // Outages says when the log needs a line about why a node does not answer, and that it answers
 // again. The first outage gets its lines at once. Those that begin within a minute of the last one
-// are counted, and make one line a minute. All methods may be called concurrently.
+// are counted, and make one line a minute. One that lasts gets its own lines all the same: an
+// operator should not wait for the end of that minute. All methods may be called concurrently.
 type Outages struct {
 	journal *Journal
 	node    string
@@ -21,8 +22,15 @@ type Outages struct {
 	says      says           // what the last line says
 	began     time.Time      // when the last outage did; zero for never
 	lasts     bool           // it has not ended
-	gone      time.Duration  // for how long those lasted that ended without a line, since the last one that counts them
+	counted   bool           // it makes no line at once
+
+	// Since the last line that counts outages:
+	gone time.Duration // for how long those lasted that ended without a line
+	own  int64         // those of them that have lines of their own
 }
+
+// lasting is how long an outage lasts that gets its own lines. There are three in a minute at most.
+const lasting = 15 * time.Second
 
 // says is what the last line says of a node.
 type says uint8
@@ -37,8 +45,8 @@ const (
 func NewOutages(j *Journal, node string) *Outages { return &Outages{journal: j, node: node} }
 
 // Failed counts a failure that opened the breaker, if begins is true, or kept it open. It reports
-// whether the log needs a line about it: at the beginning of an outage, and when two failures in a
-// row are of another class than the last line. A Redis that died may come back with another
+// whether the log needs a line about it: at the beginning of an outage, when one lasts that has no
+// line yet, and when two failures in a row are of another class than the last line. A Redis that died may come back with another
 // password, so the last line is the cause, and a single probe that was lost does not hide it. Where
 // outages follow each other about are the arguments of their line.
 func (o *Outages) Failed(class failover.Class, begins bool, about func() []any) (line bool) {
@@ -46,10 +54,14 @@ func (o *Outages) Failed(class failover.Class, begins bool, about func() []any) 
 	now := time.Now()
 	again := begins && !o.began.IsZero() && now.Sub(o.began) < tallyPeriod
 	if begins {
-		o.began, o.lasts = now, true
+		o.began, o.lasts, o.counted = now, true, again
 	}
-	line = begins && !again || class == o.met && class != o.told
+	late := o.lasts && o.says != doesNotAnswer && now.Sub(o.began) >= lasting
+	line = begins && !again || late || class == o.met && class != o.told
 	if o.met = class; line {
+		if o.counted && o.says != doesNotAnswer {
+			o.own++
+		}
 		o.told, o.says = class, doesNotAnswer
 	}
 	o.mu.Unlock()
@@ -84,27 +96,32 @@ func (o *Outages) tell(count int64, about func() []any) bool {
 		}
 		return false
 	}
-	gone, answers := o.sum()
+	gone, answers, own := o.sum(count)
+	if count -= own; count == 0 {
+		return true
+	}
 	o.journal.write(slog.LevelWarn, "redis comes and goes: the fail modes decide while it is gone",
 		append(about(), "outages", count, "gone", gone, "answers", answers))
 	return true
 }
 
-// sum returns for how long the counted outages lasted since the last line, and whether the node
-// answers now.
-func (o *Outages) sum() (gone time.Duration, answers bool) {
+// sum returns for how long the counted outages lasted since the last line, whether the node answers
+// now, and how many of the outages have lines of their own. If all do, there is no line.
+func (o *Outages) sum(count int64) (gone time.Duration, answers bool, own int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	gone, o.gone = o.gone, 0
-	if !o.lasts {
+	gone, o.gone, own, o.own = o.gone, 0, o.own, 0
+	switch {
+	case count == own:
+		return gone, !o.lasts, own
+	case !o.lasts:
 		o.says = comesAndGoes
-		return gone, true
-	}
-	if o.says != doesNotAnswer { // or its end gets a line with its time
+		return gone, true, own
+	case o.says != doesNotAnswer: // or its end gets a line with its time
 		gone += time.Since(o.began)
 	}
 	o.says = doesNotAnswer
-	return gone, false
+	return gone, false, own
 }
 
 // settled reports whether the last line says that the node comes and goes, although it answers.
