@@ -164,9 +164,9 @@ func fromRedisRate(rdb *redis.Client, limitOf func(user string) tiered.Limit) (h
 		ctx, user, ip := r.Context(), r.Header.Get("X-User"), r.RemoteAddr
 		// res, err := limiter.Allow(ctx, "user:"+user, limitOf(user)), and so for the address
 		d := tiered.All(perIP.For(ip), perUser.For(user).WithLimit(limitOf(user))).Allow(ctx)
-		httplimit.WriteHeaders(w.Header(), d) // X-RateLimit-Limit, -Remaining and -Reset
+		httplimit.WriteHeaders(w.Header(), d) // X-RateLimit-Limit, -Remaining and -Reset; Retry-After
 		if !d.Allowed {
-			httplimit.WriteRefusal(w, d) // 429 and Retry-After; Status(d) for your own body
+			httplimit.WriteRefusal(w, d) // 429, and a text; Status(d) for your own body
 			return
 		}
 	}, group, nil
@@ -205,7 +205,7 @@ func fromHTTPRate(r router, store remote.Store, byToken, byPath func(*http.Reque
 	}
 	limit, err := httplimit.New([]httplimit.Rule{{
 		Limiter: limiter,
-		Key:     httplimit.JoinKeys(httplimit.KeyFunc(byToken), httplimit.KeyFunc(byPath)),
+		Key:     httplimit.JoinKeys(httplimit.KeyFunc(byToken).Hashed(), httplimit.KeyFunc(byPath)),
 		Missing: httplimit.Together, // all without a token are one client
 	}}, &httplimit.Options{
 		Denied: func(w http.ResponseWriter, r *http.Request, refusal httplimit.Refusal) {
@@ -317,7 +317,7 @@ func TestFromHTTPRate(t *testing.T) {
 		defer limiter.Close(context.Background())
 		get := func(path string) *httptest.ResponseRecorder {
 			w, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil)
-			request.Header.Set("X-Access-Token", "ann")
+			request.Header.Set("X-Access-Token", "secret-of-ann")
 			r.handler.ServeHTTP(w, request)
 			return w
 		}
@@ -327,6 +327,9 @@ func TestFromHTTPRate(t *testing.T) {
 		if w := get("/a"); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" ||
 			w.Header().Get("X-RateLimit-Limit") != "100" || w.Body.String() != "slow down\n" {
 			t.Errorf("%d, %v, %s", w.Code, w.Header(), w.Body)
+		}
+		if top := limiter.Stats().Top; len(top) != 1 || strings.Contains(top[0].Key, "secret-of-ann") {
+			t.Errorf("%+v: want one key, and not the token", top)
 		}
 		if w := get("/" + strings.Repeat("long", 1<<14)); w.Code != http.StatusBadRequest {
 			t.Errorf("a key that is too long: %d, %s", w.Code, w.Body)

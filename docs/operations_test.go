@@ -108,18 +108,60 @@ func headings(page string) map[string]bool {
 	return all
 }
 
-// A server that has the page's settings, and the limiter on it: without a replica it is told why
-// nothing is granted, with one the limit holds, and full memory costs no bucket.
-func TestOperationsRedisSettings(t *testing.T) {
-	toRoot(t)
-	args, settings := []string{"--repl-diskless-sync-delay", "0"}, map[string]string{}
+// redisSettings returns the settings of docs/redis.md.
+func redisSettings(t *testing.T) map[string]string {
+	t.Helper()
+	settings := map[string]string{}
 	for line := range strings.Lines(block(t, read(t, "docs/redis.md"), "conf")) {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
 		}
 		name, value, _ := strings.Cut(line, " ")
-		value = strings.Trim(value, `"`)
-		settings[name] = value
+		settings[name] = strings.Trim(value, `"`)
+	}
+	return settings
+}
+
+// With what the page says for quotas, a Redis that was killed still has the count of a month.
+func TestQuotaOutlastsRedis(t *testing.T) {
+	toRoot(t)
+	settings := redisSettings(t)
+	more := regexp.MustCompile("For quotas write `(\\w+) (\\w+)`").FindStringSubmatch(read(t, "docs/redis.md"))
+	if more == nil {
+		t.Fatal("the page does not say how to keep quotas")
+	}
+	settings[more[1]] = more[2]
+	var args []string
+	for name, value := range settings {
+		if !strings.HasPrefix(name, "min-replicas-") { // only with replicas
+			args = append(args, "--"+name, value)
+		}
+	}
+	server := redistest.Start(t, args...)
+	left := func(take int64) int64 {
+		store := fatal.Get(remote.Open(server.URL(), nil))(t)
+		defer store.Close()
+		g := fatal.Get(tiered.NewGroup(store, &tiered.Options{Budget: 5 * time.Second}))(t) // a busy machine is waited for
+		defer g.Close(context.Background())
+		d := fatal.Get(perMonth(g, nil, nil))(t).AllowN(t.Context(), "ann", take)
+		if d.Reason != tiered.Granted {
+			t.Fatalf("%v; %+v", d, g.Stats().Nodes)
+		}
+		return d.Remaining
+	}
+	left(4000)
+	server.Restart() // kills it first
+	if n := left(1); n > 5999 {
+		t.Errorf("%d left after 4001 of 10000, and a kill", n)
+	}
+}
+
+// A server that has the page's settings, and the limiter on it: without a replica it is told why
+// nothing is granted, with one the limit holds, and full memory costs no bucket.
+func TestOperationsRedisSettings(t *testing.T) {
+	toRoot(t)
+	args, settings := []string{"--repl-diskless-sync-delay", "0"}, redisSettings(t)
+	for name, value := range settings {
 		args = append(args, "--"+name, value)
 	}
 	primary := redistest.Start(t, args...)

@@ -22,7 +22,6 @@ func perMonth(group *tiered.Group, billingDay map[string]int, planOf map[string]
 	month, err := group.NewLimiter(tiered.Policy{
 		Name:      "month",
 		Algorithm: tiered.FixedWindow,
-		FailMode:  tiered.FailClosed, // else more is admitted while Redis is late or gone
 		Limit:     tiered.PerMonth(10_000).In("Europe/Berlin"),
 		PerKey: func(customer string) tiered.Limit {
 			quota := cmp.Or(quotas[planOf[customer]], 10_000)
@@ -30,6 +29,58 @@ func perMonth(group *tiered.Group, billingDay map[string]int, planOf map[string]
 		},
 	})
 	return month, err
+}
+
+// In an outage each of two processes admits half of the quota, less what it has admitted before, and
+// a request that needs a limit beside it passes too. Afterwards the quota has been charged with that.
+func TestQuotaInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := remote.NewMemory()
+		var months, minutes [2]*tiered.Limiter
+		for i := range months {
+			group := fatal.Get(tiered.NewGroup(store, &tiered.Options{Processes: 2}))(t)
+			defer group.Close(context.Background())
+			months[i] = fatal.Get(perMonth(group, nil, nil))(t)
+			minutes[i] = fatal.Get(group.NewLimiter(tiered.Policy{Name: "minute", Limit: tiered.PerMinute(20_000)}))(t)
+		}
+		admits := func(i int, customer string, n int64) bool {
+			return tiered.All(months[i].For(customer).N(n), minutes[i].For(customer)).Allow(t.Context()).Allowed
+		}
+		left := func(customer string) int64 { return months[1].Peek(t.Context(), customer).Remaining }
+		if !admits(0, "ann", 4000) || !admits(0, "dan", 9000) || !admits(0, "eve", 4900) || !admits(1, "eve", 4900) {
+			t.Fatal("Redis is there, and the quota is not used up")
+		}
+		time.Sleep(time.Second)
+
+		store.Fail(errors.New("connection refused"))
+		for _, c := range []struct {
+			process  int
+			customer string
+			n        int64
+			want     bool
+		}{
+			{0, "ann", 1001, false}, {0, "ann", 1000, true}, {1, "ann", 5000, true}, {1, "ann", 1, false},
+			{0, "eve", 101, false}, {0, "eve", 100, true},
+			{0, "zoe", 2500, true}, {1, "zoe", 2500, true},
+			{1, "dan", 5000, true}, // 4000 beyond the quota
+		} {
+			if got := admits(c.process, c.customer, c.n); got != c.want {
+				t.Errorf("in the outage, %d of %s at process %d: %v", c.n, c.customer, c.process, got)
+			}
+		}
+
+		store.Fail(nil)
+		time.Sleep(10 * time.Second)
+		for customer, want := range map[string]int64{"ann": 0, "dan": 0, "eve": 98, "zoe": 4998} {
+			for i := range months {
+				admits(i, customer, 1) // with the call goes what the process admitted
+			}
+			time.Sleep(time.Second)
+			if n := left(customer); n != want {
+				t.Errorf("after the outage %s has %d left, want %d", customer, n, want)
+			}
+		}
+	})
 }
 
 // usage answers what a customer has used this month, and takes nothing.

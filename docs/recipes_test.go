@@ -195,7 +195,7 @@ func TestInFlight(t *testing.T) {
 }
 
 func complete(ctx context.Context, tokens *tiered.Limiter, user string, model func(context.Context) (used int64, err error)) error {
-	request := tokens.Reserve(ctx, user) // 1 token, not 0: a request for 0 is admitted in debt, too
+	request := tokens.Reserve(ctx, user)
 	if !request.Allowed {
 		return request.Err()
 	}
@@ -204,7 +204,7 @@ func complete(ctx context.Context, tokens *tiered.Limiter, user string, model fu
 		request.Cancel() // a failure costs nothing
 		return err
 	}
-	request.Settle(used) // may take the user below zero: the next request waits until that is paid
+	request.Settle(used) // may take the user below zero
 	return nil
 }
 

@@ -133,8 +133,8 @@ func prepare(t testing.TB, part string, args ...string) *Server {
 	return s
 }
 
-// Restart starts the process (again), empty, at the same address, and returns when it answers,
-// within 10 s.
+// Restart starts the process (again) at the same address, empty unless its arguments have it keep
+// data, and returns when it answers, within 10 s.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
