@@ -29,7 +29,7 @@ func TestPage(t *testing.T) {
 	}
 	settings := fatal.Get(os.ReadFile("cmd/tieredd/settings.go"))(t)
 	_, tables, _ := strings.Cut(page, "## Environment")
-	tables, _, _ = strings.Cut(tables, "Others of envoyproxy/ratelimit are ignored")
+	tables, _, _ = strings.Cut(tables, "These of envoyproxy/ratelimit are ignored")
 	families := regexp.MustCompile("`([A-Z_]+_)\\*`").FindAllStringSubmatch(tables, -1)
 	known := map[string]bool{}
 	for _, m := range regexp.MustCompile(`env:"([A-Z_]+)"`).FindAllStringSubmatch(string(settings), -1) {

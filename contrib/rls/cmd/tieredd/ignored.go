@@ -9,7 +9,7 @@ import (
 )
 
 // ignored are variables of envoyproxy/ratelimit that change nothing here. A name that ends in an
-// asterisk stands for all that begin so.
+// asterisk stands for all that begin so. docs/service-reference.md names them too.
 var ignored = []struct {
 	names   string // with the value that asks for nothing, if there is one
 	because string
