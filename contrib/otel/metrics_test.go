@@ -42,7 +42,7 @@ func TestSameAsPrometheus(t *testing.T) {
 		store.Fail(errRefused)
 		for range 12 {
 			testgroup.Of(t, g, "login").Allow(t.Context(), "key-bob")
-			time.Sleep(250 * time.Millisecond)
+			time.Sleep(time.Second) // the breaker opens without a second request
 		}
 		store.Fail(nil)
 		time.Sleep(3 * time.Second)

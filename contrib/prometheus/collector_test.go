@@ -58,7 +58,7 @@ func TestText(t *testing.T) {
 		store.Fail(errRefused)
 		for range 12 {
 			testgroup.Of(t, g, "login").Allow(t.Context(), "key-bob")
-			time.Sleep(250 * time.Millisecond)
+			time.Sleep(time.Second) // the breaker opens without a second request
 		}
 		store.Fail(nil)
 		time.Sleep(3 * time.Second)
