@@ -45,7 +45,7 @@ func (r received) Export(_ context.Context, is *collector.ExportTraceServiceRequ
 }
 
 // serve serves gRPC on loopback until the test ends, and returns its address.
-func serve(t *testing.T, register func(*grpc.Server), o ...grpc.ServerOption) string {
+func serve(t *testing.T, register func(*grpc.Server), o ...grpc.ServerOption) (address string, stop func()) {
 	t.Helper()
 	at := fatal.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	s := grpc.NewServer(o...)
@@ -53,7 +53,7 @@ func serve(t *testing.T, register func(*grpc.Server), o ...grpc.ServerOption) st
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(at) }()
 	t.Cleanup(func() { s.Stop(); <-done })
-	return at.Addr().String()
+	return at.Addr().String(), s.GracefulStop
 }
 
 // A span of each call goes to a collector, by HTTP and by gRPC. It goes on with the trace of the
@@ -72,12 +72,13 @@ func TestTraces(t *testing.T) {
 				defer server.Close()
 				t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
 			} else {
-				t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+serve(t, func(s *grpc.Server) { collector.RegisterTraceServiceServer(s, r) }))
+				at, _ := serve(t, func(s *grpc.Server) { collector.RegisterTraceServiceServer(s, r) })
+				t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+at)
 			}
 			traces := fatal.Get(exposition.NewTraces(t.Context(), exposition.TraceOptions{
 				Protocol: protocol, Service: "edge", Namespace: "shop", Instance: "pod", Rate: 0, Logger: slog.New(slog.DiscardHandler),
 			}))(t)
-			at := serve(t, func(s *grpc.Server) { pb.RegisterRateLimitServiceServer(s, refuser{}) }, traces.ServerOptions()...)
+			at, stop := serve(t, func(s *grpc.Server) { pb.RegisterRateLimitServiceServer(s, refuser{}) }, traces.ServerOptions()...)
 			conn := fatal.Get(grpc.NewClient(at, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 			defer conn.Close()
 			for _, b3 := range []string{"", "0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0", "0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-1"} {
@@ -86,6 +87,7 @@ func TestTraces(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
+			stop() // a span ends after its answer has left
 			fatal.If(t, traces.Close(ctx))
 			close(r.got)
 			var all []string
