@@ -59,9 +59,14 @@ func TestQuotaInAnOutage(t *testing.T) {
 			n        int64
 			want     bool
 		}{
-			{0, "ann", 1001, false}, {0, "ann", 1000, true}, {1, "ann", 5000, true}, {1, "ann", 1, false},
-			{0, "eve", 101, false}, {0, "eve", 100, true},
-			{0, "zoe", 2500, true}, {1, "zoe", 2500, true},
+			{0, "ann", 1001, false},
+			{0, "ann", 1000, true},
+			{1, "ann", 5000, true},
+			{1, "ann", 1, false},
+			{0, "eve", 101, false},
+			{0, "eve", 100, true},
+			{0, "zoe", 2500, true},
+			{1, "zoe", 2500, true},
 			{1, "dan", 5000, true}, // 4000 beyond the quota
 		} {
 			if got := admits(c.process, c.customer, c.n); got != c.want {
