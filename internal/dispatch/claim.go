@@ -9,8 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// MaxClaims is the most claims in one round trip. They take the node 8 ms, and others have their turn
-// in between.
+// MaxClaims is the most claims in one round trip. They take the node 8 ms, and others have their
+// turn in between.
 const MaxClaims = 1024
 
 // Claim sends claims of places to the node, in one round trip, unless its breaker is open. It calls

@@ -46,9 +46,9 @@ func NewOutages(j *Journal, node string) *Outages { return &Outages{journal: j, 
 
 // Failed counts a failure that opened the breaker, if begins is true, or kept it open. It reports
 // whether the log needs a line about it: at the beginning of an outage, when one lasts that has no
-// line yet, and when two failures in a row are of another class than the last line. A Redis that died may come back with another
-// password, so the last line is the cause, and a single probe that was lost does not hide it. Where
-// outages follow each other about are the arguments of their line.
+// line yet, and when two failures in a row are of another class than the last line. A Redis that
+// died may come back with another password, so the last line is the cause, and a single probe that
+// was lost does not hide it. Where outages follow each other about are the arguments of their line.
 func (o *Outages) Failed(class failover.Class, begins bool, about func() []any) (line bool) {
 	o.mu.Lock()
 	now := time.Now()

@@ -164,6 +164,16 @@ func TestCloseGivesSparePlacesBack(t *testing.T) {
 	})
 }
 
+// ask acquires a place beside the test, and tells how that ended.
+func (p *process) ask(key string) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		_, err := p.Acquire(ctx(), key)
+		ended <- err
+	}()
+	return ended
+}
+
 // TestCloseGivesBackWhatIsOnItsWay: the answer comes after Close has begun, and nobody has asked
 // for it any more.
 func TestCloseGivesBackWhatIsOnItsWay(t *testing.T) {
@@ -173,16 +183,12 @@ func TestCloseGivesBackWhatIsOnItsWay(t *testing.T) {
 		b := start(t, store, atonce.Policy{Name: "p", Places: 1}, nil)
 		a.acquire(t, "another").Release() // the node is known
 		a.link.trip = 4 * time.Millisecond
-		asks := make(chan error, 1)
-		go func() {
-			_, err := a.Acquire(ctx(), "k")
-			asks <- err
-		}()
+		asked := a.ask("k")
 		time.Sleep(3 * time.Millisecond)
 		if err := a.group.Close(ctx()); err != nil {
 			t.Error(err)
 		}
-		if err := <-asks; !errors.Is(err, atonce.ErrClosed) {
+		if err := <-asked; !errors.Is(err, atonce.ErrClosed) {
 			t.Errorf("who asked got %v", err)
 		}
 		b.acquire(t, "k").Release()
@@ -208,17 +214,13 @@ func TestCloseGivesBackWhatItMayNotUse(t *testing.T) {
 		a.refused(t, "k", atonce.ErrFull)
 		time.Sleep(15 * time.Millisecond) // it is not remembered any more
 		a.link.trip = 4 * time.Millisecond
-		asks := make(chan error, 1)
-		go func() {
-			_, err := a.Acquire(ctx(), "k")
-			asks <- err
-		}()
+		asked := a.ask("k")
 		time.Sleep(3 * time.Millisecond)
 		mine.Release()
 		if err := a.group.Close(ctx()); err != nil {
 			t.Error(err)
 		}
-		if err := <-asks; !errors.Is(err, atonce.ErrClosed) {
+		if err := <-asked; !errors.Is(err, atonce.ErrClosed) {
 			t.Errorf("who asked got %v", err)
 		}
 		two(b).Release()
