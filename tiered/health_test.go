@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -185,10 +184,8 @@ const errFull = replied("OOM command not allowed when used memory > 'maxmemory'.
 // is full, or a replica.
 type full struct {
 	*distant
-	is atomic.Bool
-
-	mu       sync.Mutex
-	together bool // a pipeline held a denial and a refused write
+	is       atomic.Bool
+	together atomic.Bool // a pipeline held a denial and a refused write
 }
 
 func (s *full) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
@@ -206,9 +203,9 @@ func (s *full) Run(ctx context.Context, timeout time.Duration, calls []lua.Call,
 			denied = true
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.together = s.together || denied && refused
+	if denied && refused {
+		s.together.Store(true)
+	}
 }
 
 func (s *full) Presence(
@@ -252,8 +249,8 @@ func TestStoreThatCannotWriteDoesNotDecide(t *testing.T) {
 				store.is.Store(true)
 				if together {
 					if d := tiered.All(l.For("fresh"),
-						l.For("used up 18")).Allow(ctx); d.Reason != reason || !store.together {
-						t.Errorf("%+v, in one pipeline %t", d, store.together)
+						l.For("used up 18")).Allow(ctx); d.Reason != reason || !store.together.Load() {
+						t.Errorf("%+v, in one pipeline %t", d, store.together.Load())
 					}
 					exhausted()
 				} else {
