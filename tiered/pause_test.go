@@ -1,11 +1,15 @@
 package tiered_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -91,6 +95,37 @@ func TestPauseIsOverWhenRedisAnswers(t *testing.T) {
 					})
 				}
 			}
+		}
+	}
+}
+
+// After a pause nobody is told to raise Budget or to move closer to Redis. A node that is asked
+// rarely remembers its last answers for long, and those that a pause held up count as one.
+func TestPauseIsNoFarRedis(t *testing.T) {
+	for _, still := range []time.Duration{60 * ms, 90 * ms, 120 * ms} {
+		for at := 10 * second; at < 15*second; at += 50 * ms { // so that reports of presence meet it too
+			bubble(t, fmt.Sprint(still, " after ", at), func(t *testing.T) {
+				begin := time.Now().Add(at)
+				store := &pausing{newDistant(ms), true, begin, begin.Add(still)}
+				var log bytes.Buffer
+				logger := slog.New(slog.NewTextHandler(&log, nil))
+				l := limiter(t, store, direct("api", 1000), &tiered.Options{Logger: logger})
+				for range 3 {
+					l.Allow(ctx, "k")
+				}
+				time.Sleep(time.Until(begin))
+				var all sync.WaitGroup
+				for key := range 3 {
+					time.Sleep(5 * ms)
+					all.Go(func() { l.Allow(ctx, fmt.Sprint(key)) })
+				}
+				all.Wait()
+				time.Sleep(20 * second)
+				synctest.Wait() // for what is being logged
+				if strings.Contains(log.String(), "raise Budget") {
+					t.Errorf("want no advice after a pause: %s", log.String())
+				}
+			})
 		}
 	}
 }

@@ -10,7 +10,8 @@ import (
 const (
 	// paceTrips is the number of round trips that a pace remembers. The second largest of them
 	// counts, because one call that a pause or a new connection held up says nothing about the
-	// next. With four of them a node that is fast again is known to be after three answers.
+	// next. With four of them a node that is fast again is known to be after three moments with
+	// answers.
 	paceTrips = 4
 
 	// slowTrips is the number of answers in time of which the second slowest says what a slow one
@@ -51,6 +52,7 @@ type pace struct {
 	mu       sync.Mutex
 	trips    [paceTrips]time.Duration // a ring: trips[n%paceTrips] is written next
 	answered int
+	moments  moments
 	inTime   [slowTrips]time.Duration // a ring of the round trips that came in time: inTime[n%slowTrips] is written next
 	came     int
 	lately   recent // the longest round trips, and times without an answer
@@ -99,18 +101,41 @@ func (p *pace) answer(now, trip time.Duration) time.Duration {
 	p.lately.add(now, trip)
 	p.trips[p.answered%paceTrips] = trip
 	p.answered++
-	known := p.trips
-	sorted := known[:min(p.answered, paceTrips)]
-	slices.Sort(sorted)
+	p.moments.add(now, trip)
 	if int64(trip) <= p.timeout.Load() { // what comes late, as after a freeze, says nothing of what is usual
-		p.typical.Store(int64(sorted[len(sorted)/paceTrips])) // the second smallest, or of fewer the smallest
+		p.typical.Store(int64(p.moments.typical()))
 		p.inTime[p.came%slowTrips] = trip
 		p.came++
 		p.slow.Store(int64(secondLongest(p.inTime[:min(p.came, slowTrips)])))
 	}
-	timeout := max(p.least, min(slack*secondLongest(sorted), MaxTimeout))
+	timeout := max(p.least, min(slack*secondLongest(p.trips[:min(p.answered, paceTrips)]), MaxTimeout))
 	p.timeout.Store(int64(timeout))
 	return timeout
+}
+
+// moments are the last answers whose calls left after the one before had come. A pause of the node
+// holds up all calls under way, and that is one event.
+type moments struct {
+	count int
+	last  time.Duration            // when the last one came
+	trips [paceTrips]time.Duration // a ring: trips[n%paceTrips] is written next
+}
+
+// add adds a round trip that ended now, if it is of another moment than the last.
+func (m *moments) add(now, trip time.Duration) {
+	if m.count > 0 && now-trip < m.last {
+		return
+	}
+	m.trips[m.count%paceTrips] = trip
+	m.count, m.last = m.count+1, now
+}
+
+// typical returns the second shortest, or of fewer than four the shortest.
+func (m *moments) typical() time.Duration {
+	sorted := m.trips
+	known := sorted[:min(m.count, paceTrips)]
+	slices.Sort(known)
+	return known[len(known)/paceTrips]
 }
 
 // secondLongest returns the second longest of some round trips, or the only one.
