@@ -41,6 +41,8 @@ func TestAtOnce(t *testing.T) {
 	}
 	if a := call(as(t, "alice"), c); a.code != codes.ResourceExhausted || a.status.Message() != "Too many calls at the same time." {
 		t.Errorf("beside a stream: %v", a.status)
+	} else if q := quota(a.status); q != nil {
+		t.Errorf("places are no quota: %v", q)
 	}
 	if n := left(rate, "alice"); n != 1 {
 		t.Errorf("a call without a place took a token: %d are left", n)

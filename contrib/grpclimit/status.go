@@ -65,7 +65,7 @@ func Code(d tiered.Decision) codes.Code {
 }
 
 // Status returns the status for a Decision: OK if it allows, and otherwise [Code], a line of text,
-// RetryInfo if a later retry may be admitted, and QuotaFailure if a limit refused. It is for
+// RetryInfo if a later retry may be admitted, and QuotaFailure if a rate limit refused. It is for
 // handlers that ask a Limiter themselves.
 func Status(d tiered.Decision) *status.Status {
 	if d.Allowed {
@@ -96,24 +96,16 @@ func (e *Error) describe(subject string) {
 	if e.retry > 0 {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(e.retry)})
 	}
-	if st.Code() == codes.ResourceExhausted && !e.hidden {
+	if st.Code() == codes.ResourceExhausted && !e.hidden && !e.atOnce {
 		name := rules.LimitName(e.Policy, int(e.LimitNumber))
 		details = append(details, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
-			Subject: subject, Description: e.kind() + " of policy " + name, QuotaId: name, QuotaValue: e.Burst,
+			Subject: subject, Description: "rate limit of policy " + name, QuotaId: name, QuotaValue: e.Burst,
 		}}})
 	}
 	if full, err := st.WithDetails(details...); err == nil { // an error is a text that is not UTF-8
 		st = full
 	}
 	e.status = st
-}
-
-// kind says what refused.
-func (e *Error) kind() string {
-	if e.atOnce {
-		return "places"
-	}
-	return "rate limit"
 }
 
 // text describes the refusal in a sentence. It repeats neither the key, which may be a secret or
