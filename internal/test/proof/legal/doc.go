@@ -26,6 +26,7 @@
 //     decides, and no fail mode does.
 //   - Late answers. A store that answers after more than Timeout and in less than a second decides
 //     nearly all, some seconds after it became slow, where a key is leased: see process.steady.
+//   - Pauses. A store that stood still decides again with its first answer: see process.pause.
 //   - Recovery. 20 s after the last disturbance the store decides every key, all breakers are
 //     closed, Reset fills its bucket, Close returns, and each ledger balances.
 //   - Shares. Standing shares are in use 70 s after the start, and 80 s after the last disturbance.

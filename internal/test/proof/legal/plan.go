@@ -186,6 +186,7 @@ var kinds = [...]kind{
 	{salt: 31, one: 6, in: calm, half: 2, ordinary: (*drawer).amending, few: 1, most: 3, scene: (*drawer).amend},
 	{salt: 33, one: 3, ordinary: (*drawer).placing, few: 2, most: 8, scene: (*drawer).enters},
 	{salt: 35, one: 6, half: 3, ordinary: (*drawer).leasing, few: 1, most: 3, scene: (*drawer).amids},
+	{salt: 36, one: 4, in: rough, half: 3, ordinary: (*drawer).leasing, few: 1, most: 2, scene: (*drawer).pauses},
 }
 
 func calm(p *Plan) bool { return p.Class == Calm }

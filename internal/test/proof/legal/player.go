@@ -29,6 +29,7 @@ type player struct {
 
 	others, streams sync.WaitGroup // goroutines: messages, and requests in the background
 	busy            atomic.Int64   // number of requests in the background
+	still           atomic.Int64   // until when the store stands still, ns
 	mu              sync.Mutex
 	histories       [][]*history // by policy and key
 	buckets         map[string]*history

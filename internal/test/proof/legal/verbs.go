@@ -59,6 +59,7 @@ const (
 	Reload                // SetPolicies without the policy, and Pause later with it; code may still use the Limiter of before
 	Edge                  // requests about the end of a window of the calendar
 	Amid                  // requests tokens, and gives others back before the request calls Redis
+	Pause                 // the store stands still for Pause, amid requests that come N ms after each other
 )
 
 // verb is what can be a step.
@@ -197,6 +198,7 @@ var verbs = [...]verb{
 	Reload:    {name: "reload", do: by((*process).reload)},
 	Edge:      {name: "edge", do: by((*process).edge)},
 	Amid:      {name: "amid", do: by((*process).amid)},
+	Pause:     {name: "pause", do: by((*process).pause)},
 }
 
 // by is what a process does by itself.

@@ -128,9 +128,10 @@ func (w *wire) state() (network, bool) {
 	return n, w.dead
 }
 
-// arrive sleeps for way, and then until an instant in a lane.
+// arrive sleeps for way and while the store stands still, and then until an instant in a lane.
 func (w *wire) arrive(lane, way time.Duration) {
 	time.Sleep(way)
+	time.Sleep(time.Duration(w.player.still.Load()) - w.player.now())
 	w.player.enter(lane)
 }
 
