@@ -163,8 +163,8 @@ func TestHurriedCloseIsNoFailedProbe(t *testing.T) {
 	})
 }
 
-// While Close waits for Redis to come back, requests go by the fail mode, and their keys make no
-// call: a probe would lease tokens that nobody returns.
+// While Close waits for Redis to come back, requests go by the fail mode, and their keys ask for
+// nothing: a probe would lease tokens that nobody returns. They may only tell of what was admitted.
 func TestRequestsDuringCloseDoNotProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
@@ -194,7 +194,7 @@ func TestRequestsDuringCloseDoNotProbe(t *testing.T) {
 		store.loseRequests.Store(false)
 		<-closed
 		for _, c := range store.since(time.Time{}) {
-			if c.Bucket == store.Key("api", "late") {
+			if c.Bucket == store.Key("api", "late") && (c.Want > 0 || c.Debt == 0) {
 				t.Errorf("%+v", c.Call)
 			}
 		}
