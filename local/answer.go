@@ -195,7 +195,7 @@ func (b *Bucket) Fail(now time.Duration, seq int64, again bool) Effect {
 		return Effect{}
 	}
 	v := &b.hot.view
-	if again && 0 < v.failures && v.failures < retries && v.probe != probeNow && b.hot.life == inUse {
+	if again && 0 < v.failures && v.failures < retries && b.hot.life == inUse && !b.hot.queued {
 		if v.probe = probeLater; ok && v.failures == 1 {
 			v.probe = probeNow
 			return b.send()

@@ -90,9 +90,11 @@ func (b *Bucket) send() Effect {
 }
 
 // backsOff reports whether failures forbid a request to ask. A few forbid it only until the node
-// answers: it may have stood still for a moment, and the fail mode would go on in its place.
+// answers: it may have stood still for a moment, and the fail mode would go on in its place. They
+// may be as many as open a breaker, because it does not count a call that ended with its caller's
+// Budget.
 func (b *Bucket) backsOff(now time.Duration, well bool) bool {
-	return b.hot.lease.backsOff(now) && (!well || b.hot.view.failures >= retries)
+	return b.hot.lease.backsOff(now) && (!well || b.hot.view.failures > retries)
 }
 
 // sendAfterBackOff sends as soon as the back-off allows.

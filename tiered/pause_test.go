@@ -99,6 +99,32 @@ func TestPauseIsOverWhenRedisAnswers(t *testing.T) {
 	}
 }
 
+// The same for a key whose first call ends with its caller's Budget, which the breaker does not
+// count.
+func TestPauseLongerThanBudget(t *testing.T) {
+	for _, still := range []time.Duration{120 * ms, 135 * ms, 150 * ms} {
+		bubble(t, fmt.Sprint(still), func(t *testing.T) {
+			store := &pausing{distant: newDistant(ms / 5), carries: true, from: time.Now().Add(time.Hour)}
+			l := limiter(t, store, tiered.Policy{
+				Algorithm: tiered.FixedWindow, Limit: tiered.Limit{Tokens: 1, Per: 100 * ms},
+				FailMode: tiered.FailOpen, Lease: neverLeased,
+			}, &tiered.Options{Budget: 5 * ms, Timeout: 50 * ms})
+			for range 10 {
+				l.Allow(ctx, "k")
+				time.Sleep(second)
+			}
+			store.from, store.to = time.Now(), time.Now().Add(still)
+			for time.Since(store.to) < second {
+				asked := time.Now()
+				if d := l.Allow(ctx, "k"); d.Tier == tiered.Failover && asked.Sub(store.to) > 5*ms {
+					t.Errorf("%v, and Redis went on %v before", d.Reason, asked.Sub(store.to))
+				}
+				time.Sleep(20 * ms)
+			}
+		})
+	}
+}
+
 // After a pause nobody is told to raise Budget or to move closer to Redis. A node that is asked
 // rarely remembers its last answers for long, and those that a pause held up count as one.
 func TestPauseIsNoFarRedis(t *testing.T) {
