@@ -38,7 +38,9 @@ func TestCancelOfWhatWasAdmittedAlone(t *testing.T) {
 	for _, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newTape()
-			l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(100), FailMode: mode}, nil)
+			l := limiter(t, store, tiered.Policy{Limit: tiered.PerDay(100), FailMode: mode}, &tiered.Options{
+				Random: func() float64 { return 1 }, // so that no probe is due while the requests come, and tells of them
+			})
 			want(t, l.AllowN(ctx, "k", 10), tiered.Granted)
 			silence(t, store.distant, l)
 			var all []tiered.Reservation
