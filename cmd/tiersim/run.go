@@ -189,6 +189,9 @@ func (a *app) diff() *cobra.Command {
 		Long: `Diff compares two reports value by value, and prints what differs by more than a part of the greater value.
 Two seeds of one scenario often differ by 5 %. The exit status is 1 when something differs.`,
 		RunE: func(_ *cobra.Command, args []string) error {
+			if !(tolerance >= 0 && tolerance <= 1) { // NaN is not either, and would find every two reports equal
+				return fmt.Errorf("--tolerance is %v: must be 0 to 1", tolerance)
+			}
 			x, errX := readReport(args[0])
 			y, errY := readReport(args[1])
 			if err := errors.Join(errX, errY); err != nil {

@@ -77,6 +77,9 @@ func (a *app) check() *cobra.Command {
 		ValidArgsFunction: complete,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if text, err := os.ReadFile(args[0]); err == nil && ofPolicies.Match(text) {
+				if len(f.sets) > 0 { // it changes a scenario
+					return fmt.Errorf("--set is %q: must be left out with a file of policies", f.sets[0])
+				}
 				file, err := policyfile.Load(args[0])
 				if err != nil {
 					return err
