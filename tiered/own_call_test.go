@@ -125,6 +125,7 @@ func TestWhoMakesTheCall(t *testing.T) {
 		{"an answer did not come", func(t *testing.T, l *tiered.Limiter, s *prompt) {
 			s.stalls.Store(true)
 			l.Allow(ctx, "other")
+			time.Sleep(defaults.Timeout + ms) // the call that follows the first at once has failed too
 			s.stalls.Store(false)
 			s.take()
 			l.Allow(ctx, "k")
